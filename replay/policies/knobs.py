@@ -1,0 +1,86 @@
+"""What a policy is made of: frozen records of numbers and a few names. Nothing here runs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+Seconds = Annotated[float, Meta(ge=0.0)]
+Count = Annotated[int, Meta(ge=1)]
+Tokens = Annotated[float, Meta(ge=0.0)]
+Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+
+
+class Client(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a client waits and tries again.
+
+    The wait before retry n (n = 1, 2, ...) is `min(backoff_base_s * backoff_factor ** (n - 1), backoff_cap_s)`,
+    times `1 - backoff_jitter * U` with U uniform in [0, 1).
+    """
+
+    timeout_s: Seconds | None = None
+    """Seconds that the client waits for one attempt; null: what the trace says of each call, else for ever."""
+    timeout_kind: Literal["total", "first_token", "idle"] = "total"
+    """total: for the whole response; first_token: for the first token; idle: between two tokens."""
+    max_attempts: Count = 4
+    """Attempts of a call, the first one included."""
+    backoff_base_s: Seconds = 0.5
+    backoff_factor: Annotated[float, Meta(ge=1.0)] = 2.0
+    backoff_cap_s: Seconds = 60.0
+    backoff_jitter: Share = 0.25
+
+
+class RetryBudget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A token bucket that retries draw from: calls deposit at arrival, a retry withdraws before it waits."""
+
+    scope: Literal["global", "tenant", "client"] = "global"
+    """Who shares a bucket."""
+    deposit_per_call: Tokens = 0.2
+    cost_per_retry: Tokens = 1.0
+    initial: Tokens = 10.0
+    cap: Tokens = 10.0
+
+
+class Network(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One-way delays."""
+
+    client_gateway_s: Seconds = 0.0
+    gateway_engine_s: Seconds = 0.0
+    cancel_s: Seconds = 0.0
+    """What a cancel takes from gateway to engine beyond `gateway_engine_s`."""
+
+
+class Gateway(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What stands between clients and engines."""
+
+    routing: Literal["round_robin", "least_outstanding"] = "round_robin"
+    orphan_ttl_s: Seconds | None = 0.0
+    """How long an execution that nobody waits for may run on before the gateway cancels it.
+
+    0: a disconnect cancels at once; null: nothing is ever cancelled.
+    """
+    coalesce: bool = False
+    """An attempt joins the live execution of an equal call instead of making one."""
+    result_ttl_s: Seconds = 0.0
+    """With `coalesce`: how long a finished result answers equal calls at once."""
+
+
+class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Every knob that an operator can turn. What the traffic brings is in the trace."""
+
+    name: str
+    client: Client = Client()
+    budget: RetryBudget | None = None
+    network: Network = Network()
+    gateway: Gateway = Gateway()
+
+
+class Fleet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The engines behind the gateway: equal replicas of one profile."""
+
+    replicas: Count = 1
+
+    @property
+    def name(self) -> str:
+        return f"{self.replicas}x"

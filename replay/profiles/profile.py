@@ -1,0 +1,62 @@
+"""An engine profile: how its scheduler is set, and how long a step takes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+Seconds = Annotated[float, Meta(ge=0.0)]
+Positive = Annotated[int, Meta(ge=1)]
+Knots = Annotated[tuple[int, ...], Meta(min_length=1)]
+
+
+class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of one replica's scheduler, with the names and meanings of vLLM's own."""
+
+    mode: Literal["sync"] = "sync"
+    policy: Literal["fcfs", "priority"] = "fcfs"
+    max_model_len: Positive = 131_072
+    max_num_seqs: Annotated[int, Meta(ge=1, le=16_384)] = 256
+    max_num_batched_tokens: Positive = 8_192
+    block_size: Positive = 16
+    num_blocks: Annotated[int, Meta(ge=2)] = 27_000
+    """Blocks of the pool; block 0 is reserved, so that `num_blocks - 1` hold tokens."""
+    prefix_caching: bool = True
+    long_prefill_token_threshold: Annotated[int, Meta(ge=0)] = 0
+    watermark: Annotated[float, Meta(ge=0.0, lt=1.0)] = 0.0
+
+
+class StepTime(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Duration of a step, in seconds:
+
+    `overhead_s + sequence_s * rows + f(T) + decode_s * D + kv_token_s * KV * (mixed_kv_factor if P > 0 else 1)
+    + prefill_attention_s * W + prefill_context_s * C`
+
+    T = P + D tokens (P of prefill chunks, D decoding requests), KV = context of the decoding requests after the
+    step, W = sum over prefill chunks of `chunk * (context_before + chunk / 2)`, C = sum over prefill chunks of
+    `context_before`. f is piecewise linear through (`knots_tokens`, `knots_s`): constant
+    below the first knot, and the last slope extrapolates beyond the last one.
+    """
+
+    knots_tokens: Knots
+    knots_s: Annotated[tuple[float, ...], Meta(min_length=1)]
+    decode_s: float = 0.0
+    kv_token_s: Seconds = 0.0
+    mixed_kv_factor: Seconds = 1.0
+    prefill_attention_s: Seconds = 0.0
+    prefill_context_s: Seconds = 0.0
+    overhead_s: Seconds = 0.0
+    sequence_s: Seconds = 0.0
+
+
+class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A named engine on a named machine."""
+
+    name: str
+    engine: EngineSettings
+    step_time: StepTime
+    source: str = ""
+    """Where the step times come from."""
+    error: str = ""
+    """How far the fitted step times are from those measured."""

@@ -1,0 +1,60 @@
+"""The vocabulary of a schema: a field is a name, an Arrow type, a unit, a nullability and one sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+F64, I64, I32, BOOL, TEXT = pa.float64(), pa.int64(), pa.int32(), pa.bool_(), pa.string()
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One column. `unit` is "s", "ns", "tokens", "blocks", "count", "id", "name" or "" where none applies."""
+
+    name: str
+    type: pa.DataType
+    unit: str
+    nullable: bool
+    doc: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """A named table: its fields in order, and what one row is."""
+
+    name: str
+    row: str
+    fields: tuple[Field, ...]
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The Arrow schema; each field carries its unit and sentence as metadata."""
+        return pa.schema(
+            [
+                pa.field(f.name, f.type, nullable=f.nullable, metadata={"unit": f.unit, "doc": f.doc})
+                for f in self.fields
+            ]
+        )
+
+    @property
+    def names(self) -> list[str]:
+        return [f.name for f in self.fields]
+
+    def field(self, name: str) -> Field:
+        """The field called `name`; KeyError when there is none."""
+        for f in self.fields:
+            if f.name == name:
+                return f
+        raise KeyError(name)
+
+
+def required(name: str, type: pa.DataType, unit: str, doc: str) -> Field:
+    """A field that every row has."""
+    return Field(name, type, unit, False, doc)
+
+
+def optional(name: str, type: pa.DataType, unit: str, doc: str) -> Field:
+    """A field whose null means unknown (in a trace) or did not happen (in a result), never 0."""
+    return Field(name, type, unit, True, doc)
