@@ -1,0 +1,215 @@
+"""The batch of a replica: requests enter a slot, prefill, join the decoding group, and leave.
+
+A decoding request is not touched in a step. It stands in two lists: that of the step which finishes it
+(`finishing`, a ring over steps) and that of its residue class (`residues`), which tells when it needs a block.
+"""
+
+from __future__ import annotations
+
+from replay.engine.blocks import publish, release, take
+from replay.engine.kernel import hot
+from replay.engine.ledger import mark_decoding, settle
+from replay.engine.queue import enqueue_first
+from replay.engine.state import DECODING, EMPTY, NONE, PREFILLING, QUEUED, State
+
+
+@hot
+def join_group(S: State, rep, slot: int, computed: int) -> None:  # type: ignore[no-untyped-def]
+    """The slot decodes from the replica's next step on; it has `computed` tokens now."""
+    x = S.slots[slot].execution
+    offset = computed - rep.clock
+    S.slots[slot].offset = offset
+    S.slots[slot].kind = DECODING
+    rep.decoding += 1
+    rep.context += computed
+    residue = (-offset) % S.settings.block_size
+    S.slots[slot].residue = residue
+    S.residues[rep.index, residue].count += 1
+    if S.settings.caching:
+        join_residue(S, rep, slot, residue)
+    place = (S.executions[x].prompt + S.executions[x].output - 1 - offset) & S.settings.finish_mask
+    head = S.finishing[rep.index, place]
+    S.slots[slot].finish_next = head
+    S.slots[slot].finish_previous = -2 - place
+    if head != NONE:
+        S.slots[head].finish_previous = slot
+    S.finishing[rep.index, place] = slot
+    mark_decoding(S, rep, slot)
+
+
+@hot
+def join_residue(S: State, rep, slot: int, residue: int) -> None:  # type: ignore[no-untyped-def]
+    """Into the list of its residue class, which is kept in admission order: blocks are taken in that order."""
+    left = S.residues[rep.index, residue].tail
+    right = NONE
+    while left != NONE and S.slots[left].admission > S.slots[slot].admission:
+        right = left
+        left = S.slots[left].residue_previous
+    S.slots[slot].residue_previous = left
+    S.slots[slot].residue_next = right
+    if left != NONE:
+        S.slots[left].residue_next = slot
+    else:
+        S.residues[rep.index, residue].head = slot
+    if right != NONE:
+        S.slots[right].residue_previous = slot
+    else:
+        S.residues[rep.index, residue].tail = slot
+
+
+@hot
+def leave_group(S: State, rep, slot: int) -> int:  # type: ignore[no-untyped-def]
+    """Out of the decoding group; returns the computed tokens. What it owed must have been settled."""
+    computed = rep.clock + S.slots[slot].offset
+    rep.decoding -= 1
+    rep.context -= computed
+    residue = S.slots[slot].residue
+    S.residues[rep.index, residue].count -= 1
+    if S.settings.caching:
+        left = S.slots[slot].residue_previous
+        right = S.slots[slot].residue_next
+        if left != NONE:
+            S.slots[left].residue_next = right
+        else:
+            S.residues[rep.index, residue].head = right
+        if right != NONE:
+            S.slots[right].residue_previous = left
+        else:
+            S.residues[rep.index, residue].tail = left
+    left = S.slots[slot].finish_previous
+    right = S.slots[slot].finish_next
+    if left >= 0:
+        S.slots[left].finish_next = right
+    else:
+        S.finishing[rep.index, -2 - left] = right
+    if right != NONE:
+        S.slots[right].finish_previous = left
+    return computed
+
+
+@hot
+def remove_part(S: State, rep, slot: int) -> None:  # type: ignore[no-untyped-def]
+    """Out of the list of slots in mid-prefill."""
+    k = 0
+    while S.parts[rep.index, k] != slot:
+        k += 1
+    rep.prefilling -= 1
+    for i in range(k, rep.prefilling):
+        S.parts[rep.index, i] = S.parts[rep.index, i + 1]
+
+
+@hot
+def grow(S: State, rep, slot: int, computed: int, n: int) -> None:  # type: ignore[no-untyped-def]
+    """Blocks for `n` more tokens after `computed` (they are known to be free); full ones are hashed."""
+    size = S.settings.block_size
+    held = (computed + size - 1) // size
+    wanted = (computed + n + size - 1) // size
+    rep.free -= wanted - held
+    rep.allocated += wanted - held
+    if S.settings.caching:
+        take(S, rep, slot, held, wanted)
+        x = S.slots[slot].execution
+        for j in range(computed // size, (computed + n) // size):
+            publish(S, rep, x, S.table[slot, j], j)
+
+
+@hot
+def book(S: State, slot: int, computed: int) -> None:
+    """Enter in the ledger what the slot's request has computed since it was admitted, up to `computed` tokens."""
+    x = S.slots[slot].execution
+    start = S.slots[slot].computed_from
+    ledger = S.ledgers[S.executions[x].ledger]
+    ledger.computed_prompt += max(min(computed, S.executions[x].prompt) - start, 0)
+    ledger.computed += computed - start
+
+
+@hot
+def vacate(S: State, rep, slot: int, computed: int, held: int) -> None:  # type: ignore[no-untyped-def]
+    """Take a request out of its slot: give back the `held` blocks, book the `computed` tokens."""
+    x = S.slots[slot].execution
+    release(S, rep, slot, held)
+    book(S, slot, computed)
+    S.executions[x].peak = max(S.executions[x].peak, computed)
+    S.executions[x].slot = NONE
+    left = S.slots[slot].run_previous
+    right = S.slots[slot].run_next
+    if left != NONE:
+        S.slots[left].run_next = right
+    else:
+        rep.run_head = right
+    if right != NONE:
+        S.slots[right].run_previous = left
+    else:
+        rep.run_tail = left
+    rep.running -= 1
+    S.slots[slot].execution = NONE
+    S.slots[slot].kind = EMPTY
+    S.free_slots[rep.index, rep.slots_free] = slot
+    rep.slots_free += 1
+    rep.blocked = 0
+
+
+@hot
+def outputs_of(S: State, rep, slot: int) -> int:  # type: ignore[no-untyped-def]
+    """Tokens that the slot's request has put out."""
+    x = S.slots[slot].execution
+    if S.slots[slot].kind == DECODING:
+        return rep.clock + S.slots[slot].offset - S.executions[x].prompt + 1
+    return S.executions[x].outputs
+
+
+@hot
+def evict(S: State, rep, slot: int, given: int, extra: int) -> int:  # type: ignore[no-untyped-def]
+    """A running request leaves its slot before its end; returns its execution.
+
+    `given`: tokens that the step being scheduled has given it already; `extra`: blocks that it took for them.
+    """
+    x = S.slots[slot].execution
+    S.executions[x].outputs = outputs_of(S, rep, slot)
+    if S.slots[slot].kind == DECODING:
+        held = settle(S, rep, slot)
+        computed = leave_group(S, rep, slot)
+        held += extra
+    else:
+        held = settle(S, rep, slot)
+        computed = S.slots[slot].offset - given
+        remove_part(S, rep, slot)
+    vacate(S, rep, slot, computed, held)
+    return x
+
+
+@hot
+def preempt(S: State, rep, slot: int, given: int, extra: int) -> None:  # type: ignore[no-untyped-def]
+    """Blocks are short: a running request goes back to the queue, and will compute its tokens again."""
+    x = evict(S, rep, slot, given, extra)
+    S.executions[x].status = QUEUED
+    S.ledgers[S.executions[x].ledger].preemptions += 1
+    rep.preemptions += 1
+    rep.preempted += 1
+    enqueue_first(S, rep, x)
+
+
+@hot
+def seat(S: State, rep, x: int, computed: int, hits: int) -> int:  # type: ignore[no-untyped-def]
+    """Give an admitted request a slot at the end of the running list; returns the slot."""
+    rep.slots_free -= 1
+    slot = S.free_slots[rep.index, rep.slots_free]
+    rep.admissions += 1
+    S.slots[slot].admission = rep.admissions
+    S.slots[slot].execution = x
+    S.slots[slot].kind = PREFILLING
+    S.slots[slot].offset = computed
+    S.slots[slot].computed_from = computed
+    S.slots[slot].hits = hits
+    S.slots[slot].run_next = NONE
+    S.slots[slot].run_previous = rep.run_tail
+    if rep.run_tail != NONE:
+        S.slots[rep.run_tail].run_next = slot
+    else:
+        rep.run_head = slot
+    rep.run_tail = slot
+    rep.running += 1
+    S.executions[x].slot = slot
+    S.parts[rep.index, rep.prefilling] = slot
+    rep.prefilling += 1
+    return slot

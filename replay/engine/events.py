@@ -1,0 +1,123 @@
+"""What can happen, in which order at equal times, and the heap that holds it until then."""
+
+from __future__ import annotations
+
+from replay.engine.kernel import hot
+from replay.engine.state import State
+
+# Priorities at equal times, smallest first; within one, in the order of posting.
+ABORT_ARRIVES = 0  # at an engine, before the step ends: an abort beats the finish
+STEP_ENDS = 1
+DELIVER = 2  # before a timeout: a response that is there in time counts
+TIMES_OUT = 3  # before the user leaves: an attempt ends once
+USER_LEAVES = 4
+CALL_ARRIVES = 5
+RETRY_IS_SENT = 6  # new calls and retries after what ended: they see the state that it left
+AT_GATEWAY = 7  # attempts and disconnects in the order in which they were sent
+EXECUTION_ARRIVES = 8
+SCHEDULE = 9  # last: the scheduler sees all that has arrived
+
+# Kinds of events that are not named by their priority alone.
+ATTEMPT_AT_GATEWAY, DISCONNECT_AT_GATEWAY, ORPHAN_EXPIRES, ANSWER = 10, 11, 12, 13
+
+_PRIORITY_SHIFT = 48
+
+
+@hot
+def priority_of(kind: int) -> int:
+    """Priority of a kind of event."""
+    if kind == ANSWER:
+        return DELIVER
+    return AT_GATEWAY if kind > SCHEDULE else kind
+
+
+@hot
+def priority_at_top(S: State) -> int:
+    return S.heap[0].order >> _PRIORITY_SHIFT
+
+
+@hot
+def post(S: State, delay: float, kind: int, argument: int) -> None:
+    """`kind` happens to `argument` after `delay` seconds; without delay, right after the present event."""
+    if delay > 0.0:
+        post_at(S, S.progress.now + delay, kind, argument)
+        return
+    place = S.progress.soon_tail & (len(S.soon) - 1)
+    S.soon[place].kind = kind
+    S.soon[place].argument = argument
+    S.progress.soon_tail += 1
+
+
+@hot
+def post_at(S: State, time: float, kind: int, argument: int) -> None:
+    """`kind` happens to `argument` at `time`."""
+    S.progress.posted += 1
+    order = (priority_of(kind) << _PRIORITY_SHIFT) + S.progress.posted
+    i = S.progress.heap
+    S.progress.heap += 1
+    while i > 0:
+        above = (i - 1) >> 1
+        if S.heap[above].time < time or (S.heap[above].time == time and S.heap[above].order < order):
+            break
+        S.heap[i] = S.heap[above]
+        i = above
+    S.heap[i].time = time
+    S.heap[i].order = order
+    S.heap[i].kind = kind
+    S.heap[i].argument = argument
+
+
+@hot
+def drop_top(S: State) -> None:
+    """Remove the earliest event."""
+    n = S.progress.heap - 1
+    S.progress.heap = n
+    time = S.heap[n].time
+    order = S.heap[n].order
+    kind = S.heap[n].kind
+    argument = S.heap[n].argument
+    i = 0
+    while True:
+        below = 2 * i + 1
+        if below >= n:
+            break
+        right = below + 1
+        if right < n and (
+            S.heap[right].time < S.heap[below].time
+            or (S.heap[right].time == S.heap[below].time and S.heap[right].order < S.heap[below].order)
+        ):
+            below = right
+        if time < S.heap[below].time or (time == S.heap[below].time and order < S.heap[below].order):
+            break
+        S.heap[i] = S.heap[below]
+        i = below
+    S.heap[i].time = time
+    S.heap[i].order = order
+    S.heap[i].kind = kind
+    S.heap[i].argument = argument
+
+
+@hot
+def draw(seed: int, purpose: int, call: int, attempt: int) -> float:
+    """A uniform number in [0, 1) that depends on its arguments alone: no policy shifts another's draws.
+
+    Four rounds of the finalizer of SplitMix64 (Steele, Lea and Flood, 2014).
+    """
+    x = mix(GOLDEN + seed)
+    x = mix(x + purpose * GOLDEN)
+    x = mix(x + call * GOLDEN)
+    x = mix(x + attempt * GOLDEN)
+    return ((x >> 11) & ((1 << 53) - 1)) * 2.0**-53
+
+
+GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
+FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)
+SECOND = 0x94D049BB133111EB - (1 << 64)
+
+
+@hot
+def mix(x: int) -> int:
+    """SplitMix64's finalizer on a signed 64-bit integer, whose right shifts are masked to be logical ones."""
+    x = (x ^ ((x >> 30) & ((1 << 34) - 1))) * FIRST
+    x = (x ^ ((x >> 27) & ((1 << 37) - 1))) * SECOND
+    return x ^ ((x >> 31) & ((1 << 33) - 1))

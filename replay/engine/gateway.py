@@ -1,0 +1,145 @@
+"""The gateway: which execution an attempt waits for, where it runs, and what a disconnect does to it.
+
+An attempt is *attached* to its execution from its arrival here until it ends for its client; the execution is
+*attended* while one is. It is *connected* until the gateway has heard of the end.
+"""
+
+from __future__ import annotations
+
+from replay.engine.events import (
+    ABORT_ARRIVES,
+    ANSWER,
+    EXECUTION_ARRIVES,
+    ORPHAN_EXPIRES,
+    post,
+)
+from replay.engine.kernel import hot
+from replay.engine.ledger import become_attended, become_orphan
+from replay.engine.state import FINISHED, INFINITY, NONE, OPEN, State
+
+
+@hot
+def finish_is_known(S: State, x: int) -> bool:
+    """Whether the gateway has the end of execution `x`'s response."""
+    return S.executions[x].status == FINISHED and S.executions[x].end + S.settings.to_engine <= S.progress.now
+
+
+@hot
+def attempt_arrives(S: State, a: int) -> None:
+    """Attempt `a` reaches the gateway: it joins an execution of an equal call, is answered, or gets its own."""
+    c = S.attempts[a].call
+    if S.settings.coalesce:
+        x = S.key_execution[S.calls[c].key]
+        if x != NONE and not S.executions[x].abort_sent:
+            if not finish_is_known(S, x):
+                S.attempts[a].joined = 1
+                attach(S, a, x)
+                return
+            if S.progress.now <= S.executions[x].end + S.settings.to_engine + S.settings.result_ttl:
+                S.attempts[a].joined = 1
+                S.attempts[a].execution = x
+                S.executions[x].attempts += 1
+                post(S, S.settings.to_gateway, ANSWER, a)
+                return
+    x = new_execution(S, c)
+    attach(S, a, x)
+    post(S, S.settings.to_engine, EXECUTION_ARRIVES, x)
+
+
+@hot
+def new_execution(S: State, c: int) -> int:
+    """Make an execution for call `c` and choose its replica."""
+    x = S.progress.executions
+    S.progress.executions += 1
+    execution = S.executions[x]
+    execution.call = c
+    execution.prompt = S.calls[c].prompt
+    execution.output = S.calls[c].output
+    execution.orphan = 1
+    replica = x % S.settings.replicas
+    if S.settings.least_outstanding:
+        replica = 0
+        for r in range(1, S.settings.replicas):
+            if S.replicas[r].outstanding < S.replicas[replica].outstanding:
+                replica = r
+    execution.replica = replica
+    S.replicas[replica].outstanding += 1
+    if S.settings.coalesce:
+        S.key_execution[S.calls[c].key] = x
+    return x
+
+
+@hot
+def attach(S: State, a: int, x: int) -> None:
+    """Attempt `a` waits for execution `x` from now on."""
+    S.attempts[a].execution = x
+    S.executions[x].attempts += 1
+    S.executions[x].connected += 1
+    if S.attempts[a].status != OPEN:
+        return
+    head = S.executions[x].waiters
+    S.attempts[a].next = head
+    if head != NONE:
+        S.attempts[head].previous = a
+    S.executions[x].waiters = a
+    S.attempts[a].attached = 1
+    S.executions[x].attended += 1
+    if S.executions[x].orphan:
+        become_attended(S, x)
+
+
+@hot
+def detach(S: State, a: int) -> None:
+    """Attempt `a` has ended for its client."""
+    if not S.attempts[a].attached:
+        return
+    x = S.attempts[a].execution
+    S.attempts[a].attached = 0
+    left = S.attempts[a].previous
+    right = S.attempts[a].next
+    if left != NONE:
+        S.attempts[left].next = right
+    else:
+        S.executions[x].waiters = right
+    if right != NONE:
+        S.attempts[right].previous = left
+    S.executions[x].attended -= 1
+    if S.executions[x].attended == 0:
+        become_orphan(S, x)
+
+
+@hot
+def disconnect_arrives(S: State, a: int) -> None:
+    """The gateway hears that attempt `a` is over; the last one to leave decides what becomes of the execution."""
+    x = S.attempts[a].execution
+    if x == NONE:
+        return
+    S.executions[x].connected -= 1
+    if S.executions[x].connected > 0 or S.executions[x].abort_sent or finish_is_known(S, x):
+        return
+    S.executions[x].orphaned_at = S.progress.now
+    if S.settings.orphan_ttl == 0.0:
+        send_abort(S, x)
+    elif S.settings.orphan_ttl < INFINITY:
+        post(S, S.settings.orphan_ttl, ORPHAN_EXPIRES, x)
+
+
+@hot
+def orphan_expires(S: State, x: int) -> None:
+    """An orphan's time is up, unless somebody came back or it has finished."""
+    if S.executions[x].connected > 0 or S.executions[x].abort_sent or finish_is_known(S, x):
+        return
+    if S.executions[x].orphaned_at + S.settings.orphan_ttl <= S.progress.now:
+        send_abort(S, x)
+
+
+@hot
+def send_abort(S: State, x: int) -> None:
+    S.executions[x].abort_sent = 1
+    post(S, S.settings.to_engine + S.settings.cancel_delay, ABORT_ARRIVES, x)
+
+
+@hot
+def execution_ended(S: State, x: int) -> None:
+    """The engine has finished or aborted execution `x`."""
+    S.replicas[S.executions[x].replica].outstanding -= 1

@@ -1,0 +1,66 @@
+"""Which KV blocks are the same: identities of prompt blocks, from the hashes of a log or from whole contents."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Ints = npt.NDArray[np.int64]
+
+
+class BlockKeys(NamedTuple):
+    """Keys of the leading blocks of each call that the log has hashes for; the others are keyed by content."""
+
+    keys: Ints
+    """Keys of all calls, one after the other."""
+    start: Ints
+    """Where a call's keys start."""
+    count: Ints
+    """How many keys a call has."""
+    content_base: int
+    """Smallest key that no hash has."""
+
+
+def dense(values: pa.ChunkedArray | pa.Array) -> Ints:
+    """0, 1, 2, ... for each distinct value."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    return np.asarray(pc.dictionary_encode(values, null_encoding="encode").indices, dtype=np.int64)
+
+
+def content_keys(n: int) -> BlockKeys:
+    """No call has hashes."""
+    return BlockKeys(np.zeros(1, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64), 0)
+
+
+def block_keys(calls: pa.Table, block_size: int) -> BlockKeys:
+    """Keys of the engine's blocks of `block_size` tokens from a log's chained hashes of `hash_block_tokens` each.
+
+    A chained hash stands for everything up to its block's end, so that an engine block is identified by the log block
+    that holds its last token and its place in it. Blocks that reach into a partial log block have no key.
+    """
+    n = calls.num_rows
+    if "block_hashes" not in calls.column_names or calls["block_hashes"].null_count == n:
+        return content_keys(n)
+    lists = calls["block_hashes"].combine_chunks()
+    if isinstance(lists, pa.ChunkedArray):
+        lists = pa.concat_arrays(lists.chunks)
+    hashes = dense(lists.flatten())
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0), dtype=np.int64)
+    first = np.cumsum(lengths) - lengths
+    prompt = np.asarray(calls["prompt_tokens"], dtype=np.int64)
+    log_size = np.full(n, block_size, np.int64)
+    if "hash_block_tokens" in calls.column_names:
+        log_size = np.asarray(pc.fill_null(calls["hash_block_tokens"], block_size), dtype=np.int64)
+    full = np.minimum(lengths, prompt // log_size) * log_size
+    count = np.minimum(full, prompt) // block_size
+    start = np.cumsum(count) - count
+    call = np.repeat(np.arange(n), count)
+    last_token = (np.arange(len(call)) - start[call] + 1) * block_size - 1
+    span = int(log_size.max())
+    keys = hashes[first[call] + last_token // log_size[call]] * span + last_token % log_size[call]
+    return BlockKeys(np.append(keys, 0), start, count, int(keys.max(initial=-1)) + 1)

@@ -1,0 +1,69 @@
+"""How the engine's functions are compiled: three kinds of function, one cache."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+import numba
+
+HERE = Path(__file__).parent
+
+
+def source_digest() -> str:
+    """Digest of the engine's sources.
+
+    Numba's on-disk cache notices an edit of the file that holds the entry, not of the files that it calls; a cache
+    directory for each digest does.
+    """
+    digest = hashlib.sha256(numba.__version__.encode())
+    for path in sorted(HERE.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def cache_directory() -> Path:
+    """Where compiled code is kept: below `REPLAY_CACHE_DIR`, else the user's cache, else the temporary directory."""
+    home = os.environ.get("REPLAY_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    for base in (Path(home), Path(tempfile.gettempdir())):
+        directory = base / "llm-traffic-replay" / f"kernel-{source_digest()}"
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(directory, os.W_OK):
+            return directory
+    return Path(tempfile.mkdtemp(prefix="llm-traffic-replay-"))
+
+
+CACHE = cache_directory()
+
+
+def is_compiled() -> bool:
+    """Whether a compiled engine for these sources is at hand."""
+    return any(CACHE.rglob("*.nbc"))
+
+
+# Nothing is allocated inside the kernels, so reference counting (`_nrt`) is off: with it, a state of many arrays is
+# counted up and down at every call, and the engine is 10 to 50 times slower. Inlining for the same reason: a call
+# passes the state by value, about seven words an array.
+_COMMON = {"error_model": "numpy", "_nrt": False}
+_INNER = {**_COMMON, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+hot = numba.njit(forceinline=True, **_INNER)
+"""A function on the path of every step or request: inlined into its caller."""
+
+cold = numba.njit(**_INNER)
+"""A function that runs rarely: called."""
+
+
+def entry(function):  # type: ignore[no-untyped-def]
+    """A function that Python calls: compiled once for each version of the engine's sources, then read from disk."""
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(CACHE)
+    try:
+        return numba.njit(cache=True, **_COMMON)(function)
+    finally:
+        numba.config.CACHE_DIR = before

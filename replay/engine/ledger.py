@@ -1,0 +1,222 @@
+"""Who is charged for a step, in O(1) a step however many requests decode in it.
+
+A step's duration is shared among its rows as `semantics` of `profile.StepTime` say: the token part by tokens, the
+overhead by rows, the rest to the row that causes it. Rows of prefill chunks are charged one by one. Decoding requests
+are charged by running totals: what one row has been charged since the start of the run (`row_total`), what a token of
+context has (`context_total`), and the same weighted by the replica's clock (`group_total`). A request whose context is
+`clock + offset` owes the differences `row + offset * context + group` since it was last settled.
+
+Charges are femtoseconds; what rounding leaves of a rate is carried to the next step.
+"""
+
+from __future__ import annotations
+
+import math
+
+from replay.engine.blocks import attend_again, leave_unattended, now_ns
+from replay.engine.kernel import hot
+from replay.engine.state import DECODING, FS, NONE, NS, RUNNING, State
+
+
+@hot
+def step_overhead_s(S: State, rows: int, tokens: int, decode: int) -> float:
+    """The part of a step's duration that does not depend on context."""
+    return (
+        S.settings.overhead + S.settings.sequence * rows + S.step_seconds[tokens] + S.settings.decode * decode
+    )
+
+
+@hot
+def blocks_held(S: State, rep, slot: int) -> int:  # type: ignore[no-untyped-def]
+    """Blocks of a slot, as of the last step that was completed or has been scheduled."""
+    computed = S.slots[slot].offset
+    if S.slots[slot].kind == DECODING:
+        computed += rep.clock
+    return (computed + S.settings.block_size - 1) // S.settings.block_size
+
+
+@hot
+def mark_decoding(S: State, rep, slot: int) -> None:  # type: ignore[no-untyped-def]
+    """From here on the slot owes what the running totals gain."""
+    S.slots[slot].row_mark = rep.row_total
+    S.slots[slot].context_mark = rep.context_total
+    S.slots[slot].group_mark = rep.group_total
+    S.slots[slot].marginal_mark = rep.marginal_total
+    S.slots[slot].crossed_mark = S.residues[rep.index, S.slots[slot].residue].crossed
+
+
+@hot
+def settle_decoding(S: State, rep, slot: int) -> None:  # type: ignore[no-untyped-def]
+    """Charge a decoding slot what it owes."""
+    x = S.slots[slot].execution
+    ledger = S.ledgers[S.executions[x].ledger]
+    context = S.slots[slot].offset * (rep.context_total - S.slots[slot].context_mark) + (
+        rep.group_total - S.slots[slot].group_mark
+    )
+    charge = rep.row_total - S.slots[slot].row_mark + context
+    if S.executions[x].orphan:
+        ledger.orphan_decode += charge
+    else:
+        ledger.attended_decode += charge
+    ledger.marginal += rep.marginal_total - S.slots[slot].marginal_mark + context
+
+
+@hot
+def settle_kv(S: State, rep, slot: int, held: int) -> None:  # type: ignore[no-untyped-def]
+    """Charge a slot the block time since it was last settled; `held` blocks are its own now.
+
+    A decoding slot took its newer blocks at the times that its residue class has summed in `crossed`.
+    """
+    x = S.slots[slot].execution
+    ledger = S.ledgers[S.executions[x].ledger]
+    now = now_ns(S)
+    before = S.slots[slot].blocks_mark
+    area = before * (now - S.slots[slot].kv_mark_ns)
+    if S.slots[slot].kind == DECODING:
+        crossed = S.residues[rep.index, S.slots[slot].residue].crossed
+        area += (held - before) * now - (crossed - S.slots[slot].crossed_mark)
+    ledger.kv_block += area
+    if S.executions[x].orphan:
+        if not S.settings.caching:
+            ledger.stranded_kv_block += area
+        ledger.stranded_kv += now - S.slots[slot].stranded_from_ns
+        S.slots[slot].stranded_from_ns = now
+    S.slots[slot].kv_mark_ns = now
+    S.slots[slot].blocks_mark = held
+
+
+@hot
+def settle(S: State, rep, slot: int) -> int:  # type: ignore[no-untyped-def]
+    """Bring a running slot's ledger up to now; returns the blocks that it holds."""
+    held = blocks_held(S, rep, slot)
+    if S.slots[slot].kind == DECODING:
+        settle_decoding(S, rep, slot)
+        settle_kv(S, rep, slot, held)
+        mark_decoding(S, rep, slot)
+    else:
+        settle_kv(S, rep, slot, held)
+    return held
+
+
+@hot
+def open_slot(S: State, slot: int) -> None:
+    """A request enters a slot: its block time starts now."""
+    S.slots[slot].kv_mark_ns = now_ns(S)
+    S.slots[slot].blocks_mark = 0
+    S.slots[slot].stranded_from_ns = now_ns(S)
+
+
+@hot
+def become_orphan(S: State, x: int) -> None:
+    """Nobody waits for execution `x` any more."""
+    if S.executions[x].status == RUNNING:
+        slot = S.executions[x].slot
+        held = settle(S, S.replicas[S.executions[x].replica], slot)
+        S.slots[slot].stranded_from_ns = now_ns(S)
+        if S.settings.caching:
+            leave_unattended(S, slot, held)
+    S.executions[x].orphan = 1
+
+
+@hot
+def become_attended(S: State, x: int) -> None:
+    """A client waits for execution `x` again."""
+    if S.executions[x].status == RUNNING:
+        slot = S.executions[x].slot
+        held = settle(S, S.replicas[S.executions[x].replica], slot)
+        if S.settings.caching:
+            attend_again(S, slot, held)
+    S.executions[x].orphan = 0
+
+
+@hot
+def charge_chunk(S: State, rep, slot: int, token_fs: int, share_fs: int, kv_fs: float, tokens: int) -> None:  # type: ignore[no-untyped-def]
+    """Charge the chunk that `slot` computes in this step. `tokens`: of the whole step.
+
+    What a preemption made it compute again is charged apart.
+    """
+    x = S.slots[slot].execution
+    n = S.slots[slot].tokens
+    after = S.slots[slot].offset
+    before = after - n
+    decodes = n == 1 and before >= S.executions[x].prompt
+    own = S.settings.sequence * FS
+    marginal = S.step_seconds[tokens] - S.step_seconds[tokens - n]
+    if decodes:
+        own += S.settings.decode * FS + kv_fs * after
+    else:
+        own += (S.settings.attention * n * (before + 0.5 * n) + S.settings.context * before) * FS
+    ledger = S.ledgers[S.executions[x].ledger]
+    ledger.marginal += int(marginal * FS + own + 0.5)
+    charge = n * token_fs + share_fs + int(math.floor(own + 0.5))
+    again = min(after, S.executions[x].peak) - before
+    if again > 0:
+        ledger.recomputed += again
+        part = charge if again == n else int(charge * (again / n))
+        ledger.recompute += part
+        charge -= part
+    if S.executions[x].orphan:
+        if decodes:
+            ledger.orphan_decode += charge
+        else:
+            ledger.orphan_prefill += charge
+    else:
+        if decodes:
+            ledger.attended_decode += charge
+        else:
+            ledger.attended_prefill += charge
+
+
+@hot
+def post_step(S: State, rep, decoding: int, chunks: int, tokens: int, mixed: bool, duration: float) -> None:  # type: ignore[no-untyped-def]
+    """Enter one step in the ledger: `decoding` rows of the group, `chunks` chunk rows, `tokens` in all.
+
+    The clock has been advanced; slots that do not take part are out of the group by now.
+    """
+    rows = decoding + chunks
+    rate = S.step_seconds[tokens] / tokens * FS + rep.token_carry
+    token_fs = int(math.floor(rate))
+    rep.token_carry = rate - token_fs
+    rate = S.settings.overhead / rows * FS + rep.share_carry
+    share_fs = int(math.floor(rate))
+    rep.share_carry = rate - share_fs
+    kv_fs = S.settings.kv_token * FS
+    if mixed:
+        kv_fs *= S.settings.mixed_kv_factor
+    if decoding > 0:
+        post_decoding(S, rep, tokens, rows, token_fs, share_fs, kv_fs)
+    for k in range(chunks):
+        charge_chunk(S, rep, S.chunks[k], token_fs, share_fs, kv_fs, tokens)
+    post_busy(S, rep, duration)
+
+
+@hot
+def post_decoding(S: State, rep, tokens: int, rows: int, token_fs: int, share_fs: int, kv_fs: float) -> None:  # type: ignore[no-untyped-def]
+    """Advance the running totals of the decoding group by one step."""
+    own = S.settings.decode + S.settings.sequence
+    rate = kv_fs + rep.context_carry
+    context_fs = int(math.floor(rate))
+    rep.context_carry = rate - context_fs
+    rep.row_total += token_fs + share_fs + int(math.floor(own * FS + 0.5))
+    rep.context_total += context_fs
+    rep.group_total += context_fs * rep.clock
+    marginal = S.step_seconds[tokens] - S.step_seconds[tokens - 1] + own
+    if rows == 1:
+        marginal += S.settings.overhead
+    rep.marginal_total += int(math.floor(marginal * FS + 0.5))
+
+
+@hot
+def post_busy(S: State, rep, duration: float) -> None:  # type: ignore[no-untyped-def]
+    whole = duration * NS + rep.busy_carry
+    ns = int(math.floor(whole))
+    rep.busy_carry = whole - ns
+    rep.busy_ns += ns
+
+
+@hot
+def new_ledger(S: State, x: int) -> None:
+    """An execution that is admitted for the first time gets a page in the ledger."""
+    if S.executions[x].ledger == NONE:
+        S.executions[x].ledger = S.progress.ledgers
+        S.progress.ledgers += 1

@@ -1,0 +1,345 @@
+"""The event loop over clients, gateway and replicas: takes the earliest event, and what it causes without delay."""
+
+from __future__ import annotations
+
+from replay.engine.batch import book, outputs_of
+from replay.engine.blocks import ATTENDED, unstrand
+from replay.engine.clients import call_arrives, deliver, response_arrives, retry_is_sent, times_out, user_leaves
+from replay.engine.events import (
+    ABORT_ARRIVES,
+    ANSWER,
+    ATTEMPT_AT_GATEWAY,
+    CALL_ARRIVES,
+    DELIVER,
+    DISCONNECT_AT_GATEWAY,
+    EXECUTION_ARRIVES,
+    ORPHAN_EXPIRES,
+    RETRY_IS_SENT,
+    SCHEDULE,
+    STEP_ENDS,
+    TIMES_OUT,
+    USER_LEAVES,
+    drop_top,
+    post,
+    post_at,
+    priority_at_top,
+)
+from replay.engine.gateway import attempt_arrives, disconnect_arrives, execution_ended, orphan_expires
+from replay.engine.kernel import cold, entry, hot
+from replay.engine.ledger import settle, step_overhead_s
+from replay.engine.queue import enqueue
+from replay.engine.scheduler import abort, coast, end_step, finish, room_to_trace, schedule
+from replay.engine.state import (
+    BLOCKED_BY_BLOCKS,
+    DECODING,
+    DONE,
+    INFINITY,
+    NONE,
+    NOT_BLOCKED,
+    OUT_OF_ROOM,
+    SLICE_ENDED,
+    STUCK,
+    State,
+)
+
+EMPTY_STEPS_MAX = 1_000
+"""Consecutive steps without a row after which a replica is taken to be stuck."""
+
+
+@hot
+def wakes_before(S: State, a: int, b: int) -> bool:
+    """Whether replica `a` wants attention before `b`."""
+    if S.replicas[a].wake_at != S.replicas[b].wake_at:
+        return S.replicas[a].wake_at < S.replicas[b].wake_at
+    if S.replicas[a].wake_kind != S.replicas[b].wake_kind:
+        return S.replicas[a].wake_kind < S.replicas[b].wake_kind
+    return a < b
+
+
+@hot
+def wake(S: State, rep, time: float, kind: int) -> None:  # type: ignore[no-untyped-def]
+    """Replica `rep` wants attention for `kind` at `time` (infinity: not before something arrives)."""
+    rep.wake_at = time
+    rep.wake_kind = kind
+    n = S.settings.replicas
+    if n == 1:
+        return
+    r = rep.index
+    i = rep.wake_place
+    while i > 0 and wakes_before(S, r, S.wakes[(i - 1) >> 1]):
+        above = S.wakes[(i - 1) >> 1]
+        S.wakes[i] = above
+        S.replicas[above].wake_place = i
+        i = (i - 1) >> 1
+    while True:
+        below = 2 * i + 1
+        if below >= n:
+            break
+        if below + 1 < n and wakes_before(S, S.wakes[below + 1], S.wakes[below]):
+            below += 1
+        if not wakes_before(S, S.wakes[below], r):
+            break
+        S.wakes[i] = S.wakes[below]
+        S.replicas[S.wakes[i]].wake_place = i
+        i = below
+    S.wakes[i] = r
+    rep.wake_place = i
+
+
+@hot
+def next_outside(S: State) -> float:
+    """When the next thing happens that does not come from a replica."""
+    time = min(S.settings.until, S.progress.next_sample)
+    if S.progress.next_call < S.settings.calls:
+        time = min(time, S.calls[S.progress.next_call].arrival)
+    if S.progress.heap > 0:
+        time = min(time, S.heap[0].time)
+    return time
+
+
+@hot
+def execution_arrives(S: State, x: int) -> None:
+    """A request enters the queue of its replica."""
+    rep = S.replicas[S.executions[x].replica]
+    S.executions[x].queued = S.progress.now
+    S.executions[x].arrived_in_step = rep.steps if rep.stepping else NONE
+    enqueue(S, rep, x)
+    if S.settings.by_priority and rep.blocked == BLOCKED_BY_BLOCKS:
+        rep.blocked = NOT_BLOCKED
+    if not rep.stepping:
+        wake(S, rep, S.progress.now, SCHEDULE)
+
+
+@hot
+def abort_arrives(S: State, x: int) -> None:
+    """An abort lies in the replica's inbox until its step ends."""
+    rep = S.replicas[S.executions[x].replica]
+    S.inbox[x] = NONE
+    if rep.inbox_first == NONE:
+        rep.inbox_first = x
+    else:
+        S.inbox[rep.inbox_last] = x
+    rep.inbox_last = x
+    if not rep.stepping:
+        read_inbox(S, rep)
+
+
+@hot
+def read_inbox(S: State, rep) -> None:  # type: ignore[no-untyped-def]
+    """Apply the aborts that have arrived, in order.
+
+    While a step is in flight, a request that arrived during it has not been added yet: its abort waits for it, and
+    those behind it wait too.
+    """
+    while rep.inbox_first != NONE:
+        x = rep.inbox_first
+        if S.executions[x].queued == INFINITY:
+            break
+        if rep.stepping and S.executions[x].arrived_in_step == rep.steps:
+            break
+        rep.inbox_first = S.inbox[x]
+        if abort(S, rep, x):
+            execution_ended(S, x)
+
+
+@hot
+def step_ends(S: State, rep) -> None:  # type: ignore[no-untyped-def]
+    """The replica's step is over: aborts first, then its outputs."""
+    read_inbox(S, rep)
+    end_step(S, rep)
+    rep.stepping = 0
+    for k in range(rep.finished):
+        x = finish(S, rep, S.finished[k])
+        execution_ended(S, x)
+        post(S, S.settings.to_engine + S.settings.to_gateway, DELIVER, x)
+    rep.finished = 0
+    rest(S, rep)
+
+
+@hot
+def rest(S: State, rep) -> None:  # type: ignore[no-untyped-def]
+    """Between two steps: schedule the next one, after all else that happens now, if there is anything to run."""
+    if rep.running > 0 or rep.waiting > 0 or rep.inbox_first != NONE:
+        wake(S, rep, S.progress.now, SCHEDULE)
+    else:
+        wake(S, rep, INFINITY, SCHEDULE)
+
+
+@hot
+def start_step(S: State, rep) -> bool:  # type: ignore[no-untyped-def]
+    """Schedule the replica's next step; False when it only goes round in circles."""
+    read_inbox(S, rep)
+    if rep.running == 0 and rep.waiting == 0:
+        wake(S, rep, INFINITY, SCHEDULE)
+        return True
+    coast(S, rep, next_outside(S))
+    duration = schedule(S, rep)
+    if duration > 0.0:
+        S.progress.steps += 1
+        rep.empty_steps = 0
+        rep.stepping = 1
+        wake(S, rep, S.progress.now + duration, STEP_ENDS)
+        return True
+    rep.empty_steps += 1
+    wake(S, rep, S.progress.now, SCHEDULE)
+    return rep.empty_steps < EMPTY_STEPS_MAX
+
+
+@hot
+def has_room(S: State) -> bool:
+    """Whether every array can take what one event may add to it."""
+    p = S.progress
+    return (
+        p.attempts + 1 < len(S.attempts)
+        and p.executions + 1 < len(S.executions)
+        and p.ledgers + S.settings.max_num_seqs < len(S.ledgers)
+        and p.heap + S.settings.max_num_seqs + 8 < len(S.heap)
+        and p.samples + S.settings.replicas < len(S.samples)
+        and (not S.settings.trace or room_to_trace(S))
+    )
+
+
+@cold
+def take_sample(S: State) -> None:
+    """Write down what a scraper would see now, and set the time of the next look."""
+    for r in range(S.settings.replicas):
+        rep = S.replicas[r]
+        sample = S.samples[S.progress.samples]
+        S.progress.samples += 1
+        sample.time = S.progress.next_sample
+        sample.replica = r
+        sample.running = rep.running
+        sample.waiting = rep.waiting
+        sample.used_blocks = S.settings.num_blocks - 1 - rep.free
+        sample.busy_ns = rep.busy_ns
+        sample.computed_prompt = rep.computed_prompt
+        sample.computed_output = rep.computed_output
+        sample.counter_prompt = rep.counter_prompt
+        sample.preemptions = rep.preemptions
+    S.progress.sampled += 1
+    S.progress.next_sample = S.progress.sampled * S.settings.sample_interval
+
+
+@hot
+def handle(S: State, kind: int, argument: int) -> bool:
+    """Let one event happen; False when a replica is stuck."""
+    if kind == STEP_ENDS:
+        step_ends(S, S.replicas[argument])
+    elif kind == SCHEDULE:
+        return start_step(S, S.replicas[argument])
+    elif kind == CALL_ARRIVES:
+        call_arrives(S, argument)
+    elif kind == ATTEMPT_AT_GATEWAY:
+        attempt_arrives(S, argument)
+    elif kind == EXECUTION_ARRIVES:
+        execution_arrives(S, argument)
+    elif kind == DELIVER:
+        deliver(S, argument)
+    elif kind == TIMES_OUT:
+        times_out(S, argument)
+    elif kind == DISCONNECT_AT_GATEWAY:
+        disconnect_arrives(S, argument)
+    elif kind == ABORT_ARRIVES:
+        abort_arrives(S, argument)
+    elif kind == RETRY_IS_SENT:
+        retry_is_sent(S, argument)
+    elif kind == USER_LEAVES:
+        user_leaves(S, argument)
+    elif kind == ORPHAN_EXPIRES:
+        orphan_expires(S, argument)
+    elif kind == ANSWER:
+        response_arrives(S, argument)
+    return True
+
+
+@entry
+def run(S: State, events_max: int) -> int:
+    """Run until the end, or for `events_max` events, or until an array is full; says which (state.DONE, ...)."""
+    calls = S.settings.calls
+    for _ in range(events_max):
+        if not has_room(S):
+            return OUT_OF_ROOM
+        first = S.wakes[0]
+        time = S.replicas[first].wake_at
+        kind = S.replicas[first].wake_kind
+        priority = kind
+        argument = first
+        c = S.progress.next_call
+        if c < calls and (S.calls[c].arrival < time or (S.calls[c].arrival == time and priority > CALL_ARRIVES)):
+            time = S.calls[c].arrival
+            kind = CALL_ARRIVES
+            priority = kind
+            argument = c
+        if S.progress.heap > 0 and (
+            S.heap[0].time < time or (S.heap[0].time == time and priority_at_top(S) < priority)
+        ):
+            time = S.heap[0].time
+            kind = S.heap[0].kind
+            argument = S.heap[0].argument
+            drop = True
+        else:
+            drop = False
+        if time == INFINITY or time > S.settings.until:
+            return DONE
+        if S.progress.next_sample <= time:
+            S.progress.now = S.progress.next_sample
+            take_sample(S)
+            continue
+        S.progress.now = time
+        if drop:
+            drop_top(S)
+        elif kind == CALL_ARRIVES:
+            S.progress.next_call += 1
+        while True:
+            if not handle(S, kind, argument):
+                return STUCK
+            if S.progress.soon_head == S.progress.soon_tail:
+                break
+            place = S.progress.soon_head & (len(S.soon) - 1)
+            kind = S.soon[place].kind
+            argument = S.soon[place].argument
+            S.progress.soon_head += 1
+    return SLICE_ENDED
+
+
+@entry
+def post_event(S: State, time: float, kind: int, argument: int) -> None:
+    """Post one event from outside."""
+    post_at(S, time, kind, argument)
+
+
+@entry
+def close_books(S: State) -> None:
+    """Settle what still runs, as of now."""
+    for slot in range(len(S.slots)):
+        x = S.slots[slot].execution
+        if x == NONE:
+            continue
+        rep = S.replicas[S.executions[x].replica]
+        S.executions[x].outputs = outputs_of(S, rep, slot)
+        computed = S.slots[slot].offset
+        if S.slots[slot].kind == DECODING:
+            computed += rep.clock
+        settle(S, rep, slot)
+        book(S, slot, computed)
+    for b in range(len(S.blocks)):
+        if 0 < S.blocks[b].state < ATTENDED:
+            unstrand(S, b)
+
+
+@entry
+def idle_seconds(S: State, seconds) -> None:  # type: ignore[no-untyped-def]
+    """For each call, the seconds that its steps would take on an idle replica, without a cache."""
+    for c in range(len(S.calls)):
+        prompt = S.calls[c].prompt
+        computed = 0
+        total = 0.0
+        while computed < prompt:
+            n = min(prompt - computed, S.settings.max_tokens)
+            total += step_overhead_s(S, 1, n, 0)
+            total += S.settings.attention * n * (computed + 0.5 * n) + S.settings.context * computed
+            computed += n
+        decodes = S.calls[c].output - 1
+        total += decodes * step_overhead_s(S, 1, 1, 1)
+        total += S.settings.kv_token * (decodes * prompt + 0.5 * decodes * (decodes + 1))
+        seconds[c] = total

@@ -1,0 +1,152 @@
+"""The waiting queue of a replica: first come first served, or by priority.
+
+First come: a list threaded through the executions. By priority: a pairing heap threaded through them, ordered by
+(priority, arrival at the engine, execution). Either way a request leaves from the middle without a search.
+"""
+
+from __future__ import annotations
+
+from replay.engine.kernel import hot
+from replay.engine.state import NONE, State
+
+
+@hot
+def runs_before(S: State, a: int, b: int) -> bool:
+    """Whether execution `a` comes before `b` in a queue by priority."""
+    p = S.calls[S.executions[a].call].priority
+    q = S.calls[S.executions[b].call].priority
+    if p != q:
+        return p < q
+    if S.executions[a].queued != S.executions[b].queued:
+        return S.executions[a].queued < S.executions[b].queued
+    return a < b
+
+
+@hot
+def meld(S: State, a: int, b: int) -> int:
+    """Join two heaps by their roots; returns the root of the whole."""
+    if a == NONE:
+        return b
+    if b == NONE:
+        return a
+    if runs_before(S, b, a):
+        a, b = b, a
+    first = S.executions[a].child
+    S.executions[b].next = first
+    if first != NONE:
+        S.executions[first].previous = b
+    S.executions[b].previous = a
+    S.executions[a].child = b
+    S.executions[a].next = NONE
+    S.executions[a].previous = NONE
+    return a
+
+
+@hot
+def meld_children(S: State, first: int) -> int:
+    """Join a list of siblings into one heap: in pairs from the left, then the pairs from the right."""
+    pairs = NONE
+    while first != NONE:
+        second = S.executions[first].next
+        rest = NONE
+        if second != NONE:
+            rest = S.executions[second].next
+        S.executions[first].next = NONE
+        if second != NONE:
+            S.executions[second].next = NONE
+        joined = meld(S, first, second)
+        S.executions[joined].next = pairs
+        pairs = joined
+        first = rest
+    root = NONE
+    while pairs != NONE:
+        rest = S.executions[pairs].next
+        S.executions[pairs].next = NONE
+        root = meld(S, root, pairs)
+        pairs = rest
+    if root != NONE:
+        S.executions[root].previous = NONE
+    return root
+
+
+@hot
+def heap_remove(S: State, rep, x: int) -> None:  # type: ignore[no-untyped-def]
+    """Take `x` out of a queue by priority."""
+    left = S.executions[x].previous
+    right = S.executions[x].next
+    if left != NONE:
+        if S.executions[left].child == x:
+            S.executions[left].child = right
+        else:
+            S.executions[left].next = right
+        if right != NONE:
+            S.executions[right].previous = left
+    below = meld_children(S, S.executions[x].child)
+    rep.queue_head = below if left == NONE else meld(S, rep.queue_head, below)
+
+
+@hot
+def list_remove(S: State, rep, x: int) -> None:  # type: ignore[no-untyped-def]
+    """Take `x` out of a first-come queue."""
+    left = S.executions[x].previous
+    right = S.executions[x].next
+    if left != NONE:
+        S.executions[left].next = right
+    else:
+        rep.queue_head = right
+    if right != NONE:
+        S.executions[right].previous = left
+    else:
+        rep.queue_tail = left
+
+
+@hot
+def unlink(S: State, x: int) -> None:
+    S.executions[x].next = NONE
+    S.executions[x].previous = NONE
+    S.executions[x].child = NONE
+
+
+@hot
+def enqueue(S: State, rep, x: int) -> None:  # type: ignore[no-untyped-def]
+    """Put a new request in line."""
+    unlink(S, x)
+    if S.settings.by_priority:
+        rep.queue_head = meld(S, rep.queue_head, x)
+    else:
+        S.executions[x].previous = rep.queue_tail
+        if rep.queue_tail != NONE:
+            S.executions[rep.queue_tail].next = x
+        else:
+            rep.queue_head = x
+        rep.queue_tail = x
+    S.executions[x].waiting = 1
+    rep.waiting += 1
+
+
+@hot
+def enqueue_first(S: State, rep, x: int) -> None:  # type: ignore[no-untyped-def]
+    """Put a preempted request back: at the head, or where its priority says."""
+    unlink(S, x)
+    if S.settings.by_priority:
+        rep.queue_head = meld(S, rep.queue_head, x)
+    else:
+        S.executions[x].next = rep.queue_head
+        if rep.queue_head != NONE:
+            S.executions[rep.queue_head].previous = x
+        else:
+            rep.queue_tail = x
+        rep.queue_head = x
+    S.executions[x].waiting = 1
+    rep.waiting += 1
+
+
+@hot
+def dequeue(S: State, rep, x: int) -> None:  # type: ignore[no-untyped-def]
+    """Take a request out of the line, wherever it stands."""
+    if S.settings.by_priority:
+        heap_remove(S, rep, x)
+    else:
+        list_remove(S, rep, x)
+    S.executions[x].waiting = 0
+    rep.waiting -= 1

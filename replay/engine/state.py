@@ -1,0 +1,156 @@
+"""The arrays of one simulation. They are allocated once, and grown between slices of the run when they fill up.
+
+Every replica has its own range of slots, blocks, ring and table rows, so that a slot or a block is one number however
+many replicas there are. Times are seconds (float64); charges are integers in femtoseconds, and their running totals
+may wrap around: only differences are read, and those fit.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+# Status of an execution.
+QUEUED, RUNNING, FINISHED, ABORTED = 0, 1, 2, 3
+# What a slot of the batch holds.
+EMPTY, PREFILLING, DECODING, PAUSED = 0, 1, 2, 3
+# Status of an attempt.
+OPEN, OK, TIMEOUT, CANCELLED, REJECTED = 0, 1, 2, 3, 4
+# Status of a call.
+LIVE, DELIVERED, LEFT, RETRIES_EXHAUSTED, BUDGET_EXHAUSTED, TOO_LONG = 0, 1, 2, 3, 4, 5
+# Why the head of the queue was not admitted: it could have been, no slot is free, not enough blocks are.
+NOT_BLOCKED, BLOCKED_BY_SLOTS, BLOCKED_BY_BLOCKS = 0, 1, 2
+# How a run came back to Python.
+DONE, SLICE_ENDED, OUT_OF_ROOM, STUCK = 0, 1, 2, 3
+
+NONE = -1
+INFINITY = np.inf
+NS, FS = 1e9, 1e15
+
+
+def _record(**fields: str) -> np.dtype[Any]:
+    """A structured type: `name="f8 i4 ..."` keywords are types, their values space-separated names."""
+    return np.dtype([(name, kind) for kind, names in fields.items() for name in names.split()], align=True)
+
+
+CALL = _record(
+    f8="arrival leaves_at timeout end first_token",
+    i8="content hash_start",
+    i4="key bucket prompt output priority hash_count attempts attempt delivered_by",
+    i1="status stream",
+)
+
+ATTEMPT = _record(
+    f8="start end first_token",
+    i4="call execution number next previous",
+    i1="status joined attached",
+)
+
+EXECUTION = _record(
+    f8="queued admitted first_output end orphaned_at",
+    i8="arrived_in_step",
+    i4="call replica prompt output outputs attempts attended connected waiters slot ledger peak next previous child",
+    i1="status waiting orphan abort_sent",
+)
+
+LEDGER = _record(
+    i8="attended_prefill attended_decode orphan_prefill orphan_decode recompute marginal kv_block stranded_kv_block "
+    "stranded_kv computed_prompt computed",
+    i4="cached recomputed preemptions salvaged_tokens",
+)
+
+SLOT = _record(
+    i8="admission pass_no row_mark context_mark group_mark marginal_mark crossed_mark kv_mark_ns stranded_from_ns offset",
+    i4="execution computed_from tokens hits blocks_mark residue run_previous run_next finish_previous finish_next "
+    "residue_previous residue_next",
+    i1="kind",
+)
+"""`offset` is the computed tokens of a prefilling request; of a decoding one, those less the replica's `clock`."""
+
+REPLICA = _record(
+    f8="wake_at step_end token_carry share_carry context_carry busy_carry",
+    i8="clock steps passes admissions context row_total context_total group_total marginal_total busy_ns allocated "
+    "released counter_prompt computed_prompt computed_output preemptions free puts "
+    "ring_head ring_tail",
+    i4="index running decoding prefilling waiting queue_head queue_tail run_head run_tail slots_free blocked chunks "
+    "completed finished wake_kind wake_place outstanding blank_count slot_base block_base preempted stepping "
+    "walked decoded empty_steps "
+    "inbox_first inbox_last",
+)
+"""`clock` counts steps: a decoding request has computed `clock + offset` tokens, and is not touched in a step."""
+
+RESIDUE = _record(i8="crossed", i4="count head tail")
+"""Decoding requests that take a new block at the same steps. `crossed` sums the times (ns) at which they did."""
+
+BLOCK = _record(i8="key", i4="state chain")
+"""`state` > 0: holders (low 15 bits) and attended holders (above); <= 0: in the free queue, at ring place -state."""
+
+STORY = _record(i8="stranded_ns", i4="producer owner")
+"""Of a block: who filled it, and since when and by whom it is stranded."""
+
+EVENT = _record(f8="time", i8="order", i4="kind argument")
+SAMPLE = _record(
+    f8="time",
+    i8="used_blocks busy_ns computed_prompt computed_output counter_prompt preemptions",
+    i4="replica running waiting",
+)
+STEP = _record(
+    f8="scheduled_at duration",
+    i8="step context free",
+    i4="replica prefill decode running waiting preempted",
+)
+ROW = _record(i8="step", i4="replica execution tokens")
+
+SETTINGS = _record(
+    f8="decode kv_token mixed_kv_factor attention context overhead sequence "
+    "to_gateway to_engine cancel_delay orphan_ttl result_ttl backoff_base backoff_factor backoff_cap backoff_jitter "
+    "budget_deposit budget_cost budget_cap until sample_interval",
+    i8="seed calls max_attempts block_size max_num_seqs max_tokens chunk_limit watermark ring_mask table_mask "
+    "finish_mask stride content_base replicas num_blocks max_steps",
+    i1="caching by_priority first_token_timeout coalesce least_outstanding has_budget trace",
+)
+
+PROGRESS = _record(
+    f8="now next_sample",
+    i8="posted steps sampled",
+    i4="next_call attempts executions ledgers heap soon_head soon_tail samples traced_steps traced_rows",
+)
+
+
+class State(NamedTuple):
+    """Everything a run reads and writes. One-element records are passed as records, so that `S.now.x += 1` reads well."""
+
+    settings: Any
+    progress: Any
+    step_seconds: Any  # f(T) in seconds, by tokens of the step
+    calls: Any
+    attempts: Any
+    executions: Any
+    ledgers: Any
+    replicas: Any
+    wakes: Any  # heap of replicas by the time at which they want attention
+    slots: Any
+    free_slots: Any
+    chunks: Any  # slots that compute a prefill chunk in this step
+    parts: Any  # slots in mid-prefill, in admission order
+    completed: Any  # slots whose prefill this step completes
+    finished: Any  # slots, then executions, that finish with this step
+    finishing: Any  # ring over steps: decoding slots by the step that finishes them
+    residues: Any
+    blocks: Any
+    stories: Any
+    buckets: Any  # hash table: first block of the chain
+    ring: Any  # free blocks that keep a hash, oldest first
+    blank: Any  # free blocks without one: a stack
+    table: Any  # blocks of each slot
+    hits: Any  # scratch: blocks of the prefix found for the head of the queue
+    hashes: Any  # block keys of the calls that have block hashes
+    key_execution: Any  # latest execution of a coalescing key
+    budgets: Any  # tokens in each retry bucket
+    heap: Any
+    soon: Any  # events caused without delay, in order
+    inbox: Any  # aborts that wait for the end of a replica's step
+    samples: Any
+    steps: Any
+    rows: Any
