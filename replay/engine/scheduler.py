@@ -428,11 +428,10 @@ def coast(S: State, rep, horizon: float) -> None:  # type: ignore[no-untyped-def
 
 @hot
 def room_to_trace(S: State) -> bool:
-    """Whether the trace can hold one more step of every replica."""
-    margin = S.settings.replicas
+    """Whether the trace can hold two more steps: one that is coasted, and the one scheduled after it."""
     return (
-        S.progress.traced_steps + margin <= len(S.steps)
-        and S.progress.traced_rows + margin * S.settings.max_num_seqs <= len(S.rows)
+        S.progress.traced_steps + 2 <= len(S.steps)
+        and S.progress.traced_rows + 2 * S.settings.max_num_seqs <= len(S.rows)
     )
 
 

@@ -249,8 +249,8 @@ def new_state(
         soon=np.zeros(power_of_two(seqs + 64), st.EVENT),
         inbox=np.zeros(n, i4),
         samples=np.zeros(replicas + 1024, st.SAMPLE),
-        steps=np.zeros(replicas + 4096 if trace else 1, st.STEP),
-        rows=np.zeros(replicas * seqs + 4096 if trace else 1, st.ROW),
+        steps=np.zeros(4096 if trace else 1, st.STEP),
+        rows=np.zeros(2 * seqs + 4096 if trace else 1, st.ROW),
     )
 
 
@@ -265,8 +265,8 @@ def grown(state: st.State) -> st.State:
         "heap": progress["heap"] + seqs + 8,
         "inbox": progress["executions"] + 1,
         "samples": progress["samples"] + replicas,
-        "steps": progress["traced_steps"] + replicas,
-        "rows": progress["traced_rows"] + replicas * seqs,
+        "steps": progress["traced_steps"] + 2,
+        "rows": progress["traced_rows"] + 2 * seqs,
     }
     larger = {}
     for name in GROWN:
