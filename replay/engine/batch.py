@@ -10,11 +10,11 @@ from replay.engine.blocks import publish, release, take
 from replay.engine.kernel import hot
 from replay.engine.ledger import mark_decoding, settle
 from replay.engine.queue import enqueue_first
-from replay.engine.state import DECODING, EMPTY, NONE, PREFILLING, QUEUED, State
+from replay.engine.state import DECODING, EMPTY, NONE, PREFILLING, QUEUED, Replica, State
 
 
 @hot
-def join_group(S: State, rep, slot: int, computed: int) -> None:  # type: ignore[no-untyped-def]
+def join_group(S: State, rep: Replica, slot: int, computed: int) -> None:
     """The slot decodes from the replica's next step on; it has `computed` tokens now."""
     x = S.slots[slot].execution
     offset = computed - rep.clock
@@ -38,7 +38,7 @@ def join_group(S: State, rep, slot: int, computed: int) -> None:  # type: ignore
 
 
 @hot
-def join_residue(S: State, rep, slot: int, residue: int) -> None:  # type: ignore[no-untyped-def]
+def join_residue(S: State, rep: Replica, slot: int, residue: int) -> None:
     """Into the list of its residue class, which is kept in admission order: blocks are taken in that order."""
     left = S.residues[rep.index, residue].tail
     right = NONE
@@ -58,7 +58,7 @@ def join_residue(S: State, rep, slot: int, residue: int) -> None:  # type: ignor
 
 
 @hot
-def leave_group(S: State, rep, slot: int) -> int:  # type: ignore[no-untyped-def]
+def leave_group(S: State, rep: Replica, slot: int) -> int:
     """Out of the decoding group; returns the computed tokens. What it owed must have been settled."""
     computed = rep.clock + S.slots[slot].offset
     rep.decoding -= 1
@@ -88,7 +88,7 @@ def leave_group(S: State, rep, slot: int) -> int:  # type: ignore[no-untyped-def
 
 
 @hot
-def remove_part(S: State, rep, slot: int) -> None:  # type: ignore[no-untyped-def]
+def remove_part(S: State, rep: Replica, slot: int) -> None:
     """Out of the list of slots in mid-prefill."""
     k = 0
     while S.parts[rep.index, k] != slot:
@@ -99,7 +99,7 @@ def remove_part(S: State, rep, slot: int) -> None:  # type: ignore[no-untyped-de
 
 
 @hot
-def grow(S: State, rep, slot: int, computed: int, n: int) -> None:  # type: ignore[no-untyped-def]
+def grow(S: State, rep: Replica, slot: int, computed: int, n: int) -> None:
     """Blocks for `n` more tokens after `computed` (they are known to be free); full ones are hashed."""
     size = S.settings.block_size
     held = (computed + size - 1) // size
@@ -124,7 +124,7 @@ def book(S: State, slot: int, computed: int) -> None:
 
 
 @hot
-def vacate(S: State, rep, slot: int, computed: int, held: int) -> None:  # type: ignore[no-untyped-def]
+def vacate(S: State, rep: Replica, slot: int, computed: int, held: int) -> None:
     """Take a request out of its slot: give back the `held` blocks, book the `computed` tokens."""
     x = S.slots[slot].execution
     release(S, rep, slot, held)
@@ -150,7 +150,7 @@ def vacate(S: State, rep, slot: int, computed: int, held: int) -> None:  # type:
 
 
 @hot
-def outputs_of(S: State, rep, slot: int) -> int:  # type: ignore[no-untyped-def]
+def outputs_of(S: State, rep: Replica, slot: int) -> int:
     """Tokens that the slot's request has put out."""
     x = S.slots[slot].execution
     if S.slots[slot].kind == DECODING:
@@ -159,7 +159,7 @@ def outputs_of(S: State, rep, slot: int) -> int:  # type: ignore[no-untyped-def]
 
 
 @hot
-def evict(S: State, rep, slot: int, given: int, extra: int) -> int:  # type: ignore[no-untyped-def]
+def evict(S: State, rep: Replica, slot: int, given: int, extra: int) -> int:
     """A running request leaves its slot before its end; returns its execution.
 
     `given`: tokens that the step being scheduled has given it already; `extra`: blocks that it took for them.
@@ -179,7 +179,7 @@ def evict(S: State, rep, slot: int, given: int, extra: int) -> int:  # type: ign
 
 
 @hot
-def preempt(S: State, rep, slot: int, given: int, extra: int) -> None:  # type: ignore[no-untyped-def]
+def preempt(S: State, rep: Replica, slot: int, given: int, extra: int) -> None:
     """Blocks are short: a running request goes back to the queue, and will compute its tokens again."""
     x = evict(S, rep, slot, given, extra)
     S.executions[x].status = QUEUED
@@ -190,7 +190,7 @@ def preempt(S: State, rep, slot: int, given: int, extra: int) -> None:  # type: 
 
 
 @hot
-def seat(S: State, rep, x: int, computed: int, hits: int) -> int:  # type: ignore[no-untyped-def]
+def seat(S: State, rep: Replica, x: int, computed: int, hits: int) -> int:
     """Give an admitted request a slot at the end of the running list; returns the slot."""
     rep.slots_free -= 1
     slot = S.free_slots[rep.index, rep.slots_free]

@@ -8,7 +8,7 @@ a hit has taken since is stale). Hashed blocks hang in `buckets`, in chains whos
 from __future__ import annotations
 
 from replay.engine.kernel import cold, hot
-from replay.engine.state import NONE, NS, State
+from replay.engine.state import NONE, NS, Replica, State
 
 HOLDER = 1
 """One more holder in a block's state."""
@@ -41,7 +41,7 @@ def block_key(S: State, x: int, j: int) -> int:
 
 
 @hot
-def find(S: State, rep, key: int) -> int:  # type: ignore[no-untyped-def]
+def find(S: State, rep: Replica, key: int) -> int:
     """The oldest block of the replica that holds `key`, or NONE."""
     b = S.buckets[rep.index, key & S.settings.table_mask]
     while b != NONE and S.blocks[b].key != key:
@@ -50,7 +50,7 @@ def find(S: State, rep, key: int) -> int:  # type: ignore[no-untyped-def]
 
 
 @hot
-def publish(S: State, rep, x: int, b: int, j: int) -> None:  # type: ignore[no-untyped-def]
+def publish(S: State, rep: Replica, x: int, b: int, j: int) -> None:
     """Hash block `b`, which holds block `j` of `x`: others may hit it from now on."""
     key = block_key(S, x, j)
     S.blocks[b].key = key
@@ -64,11 +64,10 @@ def publish(S: State, rep, x: int, b: int, j: int) -> None:  # type: ignore[no-u
         while S.blocks[head].chain != NONE:
             head = S.blocks[head].chain
         S.blocks[head].chain = b
-    rep.puts += 1
 
 
 @hot
-def forget(S: State, rep, b: int) -> None:  # type: ignore[no-untyped-def]
+def forget(S: State, rep: Replica, b: int) -> None:
     """Take the hash off block `b`."""
     i = S.blocks[b].key & S.settings.table_mask
     before = S.buckets[rep.index, i]
@@ -103,7 +102,7 @@ def hold(S: State, b: int, x: int) -> None:
 
 
 @hot
-def take(S: State, rep, slot: int, first: int, end: int) -> None:  # type: ignore[no-untyped-def]
+def take(S: State, rep: Replica, slot: int, first: int, end: int) -> None:
     """Fill `table[slot, first:end]` from the front of the free queue; the caller has counted them."""
     x = S.slots[slot].execution
     j = first
@@ -157,7 +156,7 @@ def compact_ring(S: State, r: int) -> None:
 
 
 @hot
-def release(S: State, rep, slot: int, held: int) -> None:  # type: ignore[no-untyped-def]
+def release(S: State, rep: Replica, slot: int, held: int) -> None:
     """Let go of the `held` blocks of a slot, from the tail to the head of the sequence.
 
     Blocks without a hash, which are the last ones, go to the front of the free queue, the others to its back.
@@ -226,7 +225,7 @@ def credit_salvage(S: State, slot: int) -> None:
     for j in range(S.slots[slot].hits):
         b = S.table[slot, j]
         producer = S.stories[b].producer
-        if producer == NONE or producer == x:
+        if producer in (NONE, x):
             continue
         if (j + 1) * S.settings.block_size <= S.executions[producer].prompt:
             S.ledgers[S.executions[producer].ledger].salvaged_tokens += S.settings.block_size

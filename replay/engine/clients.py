@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from replay.engine.events import ATTEMPT_AT_GATEWAY, DISCONNECT_AT_GATEWAY, RETRY_IS_SENT, TIMES_OUT, USER_LEAVES
-from replay.engine.events import draw, post, post_at
+from replay.engine.events import (
+    ATTEMPT_AT_GATEWAY,
+    DISCONNECT_AT_GATEWAY,
+    RETRY_IS_SENT,
+    TIMES_OUT,
+    USER_LEAVES,
+    draw,
+    post,
+    post_at,
+)
 from replay.engine.gateway import detach
 from replay.engine.kernel import hot
 from replay.engine.state import (
@@ -20,6 +28,7 @@ from replay.engine.state import (
     RETRIES_EXHAUSTED,
     TIMEOUT,
     TOO_LONG,
+    WHOLE,
     State,
 )
 
@@ -52,6 +61,11 @@ def new_attempt(S: State, c: int) -> int:
     attempt.call = c
     attempt.number = S.calls[c].attempts
     attempt.start = S.progress.now
+    attempt.end = INFINITY
+    attempt.first_token = INFINITY
+    attempt.execution = NONE
+    attempt.next = NONE
+    attempt.previous = NONE
     S.calls[c].attempts += 1
     return a
 
@@ -109,7 +123,11 @@ def times_out(S: State, a: int) -> None:
     if S.attempts[a].status != OPEN:
         return
     c = S.attempts[a].call
-    if S.settings.first_token_timeout and S.calls[c].stream != 0 and first_token_reaches_client(S, a) <= S.progress.now:
+    if (
+        S.settings.first_token_timeout
+        and S.calls[c].stream != WHOLE
+        and first_token_reaches_client(S, a) <= S.progress.now
+    ):
         return
     end_attempt(S, a, TIMEOUT)
     post(S, S.settings.to_gateway, DISCONNECT_AT_GATEWAY, a)

@@ -56,6 +56,13 @@ def new_execution(S: State, c: int) -> int:
     execution.prompt = S.calls[c].prompt
     execution.output = S.calls[c].output
     execution.orphan = 1
+    execution.queued = INFINITY
+    execution.admitted = INFINITY
+    execution.first_output = INFINITY
+    execution.end = INFINITY
+    execution.waiters = NONE
+    execution.slot = NONE
+    execution.ledger = NONE
     replica = x % S.settings.replicas
     if S.settings.least_outstanding:
         replica = 0

@@ -17,9 +17,9 @@ class BlockKeys(NamedTuple):
 
     keys: Ints
     """Keys of all calls, one after the other."""
-    start: Ints
+    first: Ints
     """Where a call's keys start."""
-    count: Ints
+    number: Ints
     """How many keys a call has."""
     content_base: int
     """Smallest key that no hash has."""

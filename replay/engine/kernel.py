@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar, cast
 
 import numba
 
@@ -49,21 +51,28 @@ def is_compiled() -> bool:
 # Nothing is allocated inside the kernels, so reference counting (`_nrt`) is off: with it, a state of many arrays is
 # counted up and down at every call, and the engine is 10 to 50 times slower. Inlining for the same reason: a call
 # passes the state by value, about seven words an array.
-_COMMON = {"error_model": "numpy", "_nrt": False}
-_INNER = {**_COMMON, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+_COMMON: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
+_INNER: dict[str, Any] = {**_COMMON, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
-hot = numba.njit(forceinline=True, **_INNER)
-"""A function on the path of every step or request: inlined into its caller."""
-
-cold = numba.njit(**_INNER)
-"""A function that runs rarely: called."""
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
-def entry(function):  # type: ignore[no-untyped-def]
-    """A function that Python calls: compiled once for each version of the engine's sources, then read from disk."""
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(CACHE)
+def hot(function: Kernel) -> Kernel:
+    """Compile a function on the path of every step or request: inlined into its caller."""
+    return cast(Kernel, numba.njit(forceinline=True, **_INNER)(function))
+
+
+def cold(function: Kernel) -> Kernel:
+    """Compile a function that runs rarely: called."""
+    return cast(Kernel, numba.njit(**_INNER)(function))
+
+
+def entry(function: Kernel) -> Kernel:
+    """Compile a function that Python calls: once for each version of the sources, then read from disk."""
+    config: Any = numba.config
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(CACHE)
     try:
-        return numba.njit(cache=True, **_COMMON)(function)
+        return cast(Kernel, numba.njit(cache=True, **_COMMON)(function))
     finally:
-        numba.config.CACHE_DIR = before
+        config.CACHE_DIR = before

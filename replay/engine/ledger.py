@@ -15,19 +15,17 @@ import math
 
 from replay.engine.blocks import attend_again, leave_unattended, now_ns
 from replay.engine.kernel import hot
-from replay.engine.state import DECODING, FS, NONE, NS, RUNNING, State
+from replay.engine.state import DECODING, FS, NONE, NS, RUNNING, Replica, State
 
 
 @hot
 def step_overhead_s(S: State, rows: int, tokens: int, decode: int) -> float:
     """The part of a step's duration that does not depend on context."""
-    return (
-        S.settings.overhead + S.settings.sequence * rows + S.step_seconds[tokens] + S.settings.decode * decode
-    )
+    return S.settings.overhead + S.settings.sequence * rows + S.step_seconds[tokens] + S.settings.decode * decode
 
 
 @hot
-def blocks_held(S: State, rep, slot: int) -> int:  # type: ignore[no-untyped-def]
+def blocks_held(S: State, rep: Replica, slot: int) -> int:
     """Blocks of a slot, as of the last step that was completed or has been scheduled."""
     computed = S.slots[slot].offset
     if S.slots[slot].kind == DECODING:
@@ -36,7 +34,7 @@ def blocks_held(S: State, rep, slot: int) -> int:  # type: ignore[no-untyped-def
 
 
 @hot
-def mark_decoding(S: State, rep, slot: int) -> None:  # type: ignore[no-untyped-def]
+def mark_decoding(S: State, rep: Replica, slot: int) -> None:
     """From here on the slot owes what the running totals gain."""
     S.slots[slot].row_mark = rep.row_total
     S.slots[slot].context_mark = rep.context_total
@@ -46,7 +44,7 @@ def mark_decoding(S: State, rep, slot: int) -> None:  # type: ignore[no-untyped-
 
 
 @hot
-def settle_decoding(S: State, rep, slot: int) -> None:  # type: ignore[no-untyped-def]
+def settle_decoding(S: State, rep: Replica, slot: int) -> None:
     """Charge a decoding slot what it owes."""
     x = S.slots[slot].execution
     ledger = S.ledgers[S.executions[x].ledger]
@@ -62,7 +60,7 @@ def settle_decoding(S: State, rep, slot: int) -> None:  # type: ignore[no-untype
 
 
 @hot
-def settle_kv(S: State, rep, slot: int, held: int) -> None:  # type: ignore[no-untyped-def]
+def settle_kv(S: State, rep: Replica, slot: int, held: int) -> None:
     """Charge a slot the block time since it was last settled; `held` blocks are its own now.
 
     A decoding slot took its newer blocks at the times that its residue class has summed in `crossed`.
@@ -86,7 +84,7 @@ def settle_kv(S: State, rep, slot: int, held: int) -> None:  # type: ignore[no-u
 
 
 @hot
-def settle(S: State, rep, slot: int) -> int:  # type: ignore[no-untyped-def]
+def settle(S: State, rep: Replica, slot: int) -> int:
     """Bring a running slot's ledger up to now; returns the blocks that it holds."""
     held = blocks_held(S, rep, slot)
     if S.slots[slot].kind == DECODING:
@@ -130,7 +128,7 @@ def become_attended(S: State, x: int) -> None:
 
 
 @hot
-def charge_chunk(S: State, rep, slot: int, token_fs: int, share_fs: int, kv_fs: float, tokens: int) -> None:  # type: ignore[no-untyped-def]
+def charge_chunk(S: State, rep: Replica, slot: int, token_fs: int, share_fs: int, kv_fs: float, tokens: int) -> None:
     """Charge the chunk that `slot` computes in this step. `tokens`: of the whole step.
 
     What a preemption made it compute again is charged apart.
@@ -148,7 +146,7 @@ def charge_chunk(S: State, rep, slot: int, token_fs: int, share_fs: int, kv_fs: 
         own += (S.settings.attention * n * (before + 0.5 * n) + S.settings.context * before) * FS
     ledger = S.ledgers[S.executions[x].ledger]
     ledger.marginal += int(marginal * FS + own + 0.5)
-    charge = n * token_fs + share_fs + int(math.floor(own + 0.5))
+    charge = n * token_fs + share_fs + math.floor(own + 0.5)
     again = min(after, S.executions[x].peak) - before
     if again > 0:
         ledger.recomputed += again
@@ -168,17 +166,17 @@ def charge_chunk(S: State, rep, slot: int, token_fs: int, share_fs: int, kv_fs: 
 
 
 @hot
-def post_step(S: State, rep, decoding: int, chunks: int, tokens: int, mixed: bool, duration: float) -> None:  # type: ignore[no-untyped-def]
+def post_step(S: State, rep: Replica, decoding: int, chunks: int, tokens: int, mixed: bool, duration: float) -> None:
     """Enter one step in the ledger: `decoding` rows of the group, `chunks` chunk rows, `tokens` in all.
 
     The clock has been advanced; slots that do not take part are out of the group by now.
     """
     rows = decoding + chunks
     rate = S.step_seconds[tokens] / tokens * FS + rep.token_carry
-    token_fs = int(math.floor(rate))
+    token_fs = math.floor(rate)
     rep.token_carry = rate - token_fs
     rate = S.settings.overhead / rows * FS + rep.share_carry
-    share_fs = int(math.floor(rate))
+    share_fs = math.floor(rate)
     rep.share_carry = rate - share_fs
     kv_fs = S.settings.kv_token * FS
     if mixed:
@@ -191,25 +189,25 @@ def post_step(S: State, rep, decoding: int, chunks: int, tokens: int, mixed: boo
 
 
 @hot
-def post_decoding(S: State, rep, tokens: int, rows: int, token_fs: int, share_fs: int, kv_fs: float) -> None:  # type: ignore[no-untyped-def]
+def post_decoding(S: State, rep: Replica, tokens: int, rows: int, token_fs: int, share_fs: int, kv_fs: float) -> None:
     """Advance the running totals of the decoding group by one step."""
     own = S.settings.decode + S.settings.sequence
     rate = kv_fs + rep.context_carry
-    context_fs = int(math.floor(rate))
+    context_fs = math.floor(rate)
     rep.context_carry = rate - context_fs
-    rep.row_total += token_fs + share_fs + int(math.floor(own * FS + 0.5))
+    rep.row_total += token_fs + share_fs + math.floor(own * FS + 0.5)
     rep.context_total += context_fs
     rep.group_total += context_fs * rep.clock
     marginal = S.step_seconds[tokens] - S.step_seconds[tokens - 1] + own
     if rows == 1:
         marginal += S.settings.overhead
-    rep.marginal_total += int(math.floor(marginal * FS + 0.5))
+    rep.marginal_total += math.floor(marginal * FS + 0.5)
 
 
 @hot
-def post_busy(S: State, rep, duration: float) -> None:  # type: ignore[no-untyped-def]
+def post_busy(S: State, rep: Replica, duration: float) -> None:
     whole = duration * NS + rep.busy_carry
-    ns = int(math.floor(whole))
+    ns = math.floor(whole)
     rep.busy_carry = whole - ns
     rep.busy_ns += ns
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from replay.engine.batch import book, outputs_of
 from replay.engine.blocks import ATTENDED, unstrand
 from replay.engine.clients import call_arrives, deliver, response_arrives, retry_is_sent, times_out, user_leaves
@@ -39,6 +41,7 @@ from replay.engine.state import (
     OUT_OF_ROOM,
     SLICE_ENDED,
     STUCK,
+    Replica,
     State,
 )
 
@@ -57,7 +60,7 @@ def wakes_before(S: State, a: int, b: int) -> bool:
 
 
 @hot
-def wake(S: State, rep, time: float, kind: int) -> None:  # type: ignore[no-untyped-def]
+def wake(S: State, rep: Replica, time: float, kind: int) -> None:
     """Replica `rep` wants attention for `kind` at `time` (infinity: not before something arrives)."""
     rep.wake_at = time
     rep.wake_kind = kind
@@ -125,7 +128,7 @@ def abort_arrives(S: State, x: int) -> None:
 
 
 @hot
-def read_inbox(S: State, rep) -> None:  # type: ignore[no-untyped-def]
+def read_inbox(S: State, rep: Replica) -> None:
     """Apply the aborts that have arrived, in order.
 
     While a step is in flight, a request that arrived during it has not been added yet: its abort waits for it, and
@@ -133,7 +136,7 @@ def read_inbox(S: State, rep) -> None:  # type: ignore[no-untyped-def]
     """
     while rep.inbox_first != NONE:
         x = rep.inbox_first
-        if S.executions[x].queued == INFINITY:
+        if x >= S.progress.executions or S.executions[x].queued == INFINITY:
             break
         if rep.stepping and S.executions[x].arrived_in_step == rep.steps:
             break
@@ -143,7 +146,7 @@ def read_inbox(S: State, rep) -> None:  # type: ignore[no-untyped-def]
 
 
 @hot
-def step_ends(S: State, rep) -> None:  # type: ignore[no-untyped-def]
+def step_ends(S: State, rep: Replica) -> None:
     """The replica's step is over: aborts first, then its outputs."""
     read_inbox(S, rep)
     end_step(S, rep)
@@ -157,7 +160,7 @@ def step_ends(S: State, rep) -> None:  # type: ignore[no-untyped-def]
 
 
 @hot
-def rest(S: State, rep) -> None:  # type: ignore[no-untyped-def]
+def rest(S: State, rep: Replica) -> None:
     """Between two steps: schedule the next one, after all else that happens now, if there is anything to run."""
     if rep.running > 0 or rep.waiting > 0 or rep.inbox_first != NONE:
         wake(S, rep, S.progress.now, SCHEDULE)
@@ -166,7 +169,7 @@ def rest(S: State, rep) -> None:  # type: ignore[no-untyped-def]
 
 
 @hot
-def start_step(S: State, rep) -> bool:  # type: ignore[no-untyped-def]
+def start_step(S: State, rep: Replica) -> bool:
     """Schedule the replica's next step; False when it only goes round in circles."""
     read_inbox(S, rep)
     if rep.running == 0 and rep.waiting == 0:
@@ -328,7 +331,7 @@ def close_books(S: State) -> None:
 
 
 @entry
-def idle_seconds(S: State, seconds) -> None:  # type: ignore[no-untyped-def]
+def idle_seconds(S: State, seconds: Any) -> None:
     """For each call, the seconds that its steps would take on an idle replica, without a cache."""
     for c in range(len(S.calls)):
         prompt = S.calls[c].prompt

@@ -7,7 +7,7 @@ First come: a list threaded through the executions. By priority: a pairing heap 
 from __future__ import annotations
 
 from replay.engine.kernel import hot
-from replay.engine.state import NONE, State
+from replay.engine.state import NONE, Replica, State
 
 
 @hot
@@ -70,7 +70,7 @@ def meld_children(S: State, first: int) -> int:
 
 
 @hot
-def heap_remove(S: State, rep, x: int) -> None:  # type: ignore[no-untyped-def]
+def heap_remove(S: State, rep: Replica, x: int) -> None:
     """Take `x` out of a queue by priority."""
     left = S.executions[x].previous
     right = S.executions[x].next
@@ -86,7 +86,7 @@ def heap_remove(S: State, rep, x: int) -> None:  # type: ignore[no-untyped-def]
 
 
 @hot
-def list_remove(S: State, rep, x: int) -> None:  # type: ignore[no-untyped-def]
+def list_remove(S: State, rep: Replica, x: int) -> None:
     """Take `x` out of a first-come queue."""
     left = S.executions[x].previous
     right = S.executions[x].next
@@ -108,7 +108,7 @@ def unlink(S: State, x: int) -> None:
 
 
 @hot
-def enqueue(S: State, rep, x: int) -> None:  # type: ignore[no-untyped-def]
+def enqueue(S: State, rep: Replica, x: int) -> None:
     """Put a new request in line."""
     unlink(S, x)
     if S.settings.by_priority:
@@ -125,7 +125,7 @@ def enqueue(S: State, rep, x: int) -> None:  # type: ignore[no-untyped-def]
 
 
 @hot
-def enqueue_first(S: State, rep, x: int) -> None:  # type: ignore[no-untyped-def]
+def enqueue_first(S: State, rep: Replica, x: int) -> None:
     """Put a preempted request back: at the head, or where its priority says."""
     unlink(S, x)
     if S.settings.by_priority:
@@ -142,7 +142,7 @@ def enqueue_first(S: State, rep, x: int) -> None:  # type: ignore[no-untyped-def
 
 
 @hot
-def dequeue(S: State, rep, x: int) -> None:  # type: ignore[no-untyped-def]
+def dequeue(S: State, rep: Replica, x: int) -> None:
     """Take a request out of the line, wherever it stands."""
     if S.settings.by_priority:
         heap_remove(S, rep, x)

@@ -32,12 +32,13 @@ from replay.engine.state import (
     PREFILLING,
     QUEUED,
     RUNNING,
+    Replica,
     State,
 )
 
 
 @hot
-def chunk_limit(S: State, rep) -> int:  # type: ignore[no-untyped-def]
+def chunk_limit(S: State, rep: Replica) -> int:
     """Most prefill tokens of one request in a step: `long_prefill_token_threshold`, unless it is alone."""
     if S.settings.chunk_limit > 0 and rep.running + rep.waiting > 1:
         return S.settings.chunk_limit
@@ -59,7 +60,7 @@ def blocks_between(S: State, computed: int, n: int) -> int:
 
 
 @hot
-def give_chunk(S: State, rep, slot: int, n: int) -> None:  # type: ignore[no-untyped-def]
+def give_chunk(S: State, rep: Replica, slot: int, n: int) -> None:
     """Schedule `n` tokens of a slot in mid-prefill."""
     computed = S.slots[slot].offset
     settle_kv(S, rep, slot, (computed + S.settings.block_size - 1) // S.settings.block_size)
@@ -73,7 +74,7 @@ def give_chunk(S: State, rep, slot: int, n: int) -> None:  # type: ignore[no-unt
 
 
 @hot
-def decode_blocks(S: State, rep) -> None:  # type: ignore[no-untyped-def]
+def decode_blocks(S: State, rep: Replica) -> None:
     """One token for every decoding request: those at a block's end take a block, those that fill one hash it."""
     size = S.settings.block_size
     residue = rep.clock % size
@@ -96,7 +97,7 @@ def decode_blocks(S: State, rep) -> None:  # type: ignore[no-untyped-def]
 
 
 @hot
-def runs_in_order(S: State, rep) -> bool:  # type: ignore[no-untyped-def]
+def runs_in_order(S: State, rep: Replica) -> bool:
     """Whether the running pass needs no walk: budget and blocks suffice, and the order of taking blocks is plain."""
     need = S.residues[rep.index, rep.clock % S.settings.block_size].count
     if rep.decoding > S.settings.max_tokens or need > rep.free:
@@ -118,7 +119,7 @@ def runs_in_order(S: State, rep) -> bool:  # type: ignore[no-untyped-def]
 
 
 @hot
-def running_in_order(S: State, rep) -> int:  # type: ignore[no-untyped-def]
+def running_in_order(S: State, rep: Replica) -> int:
     """The running requests' part of a step, when all of it fits; returns the budget that is left."""
     budget = S.settings.max_tokens - rep.decoding
     if rep.decoding > 0:
@@ -182,7 +183,7 @@ def running_walk(S: State, r: int) -> int:
 
 
 @hot
-def least_urgent(S: State, rep) -> int:  # type: ignore[no-untyped-def]
+def least_urgent(S: State, rep: Replica) -> int:
     """The running slot with the largest (priority, arrival); the first of them in the running list."""
     victim = rep.run_head
     slot = S.slots[victim].run_next
@@ -198,7 +199,7 @@ def least_urgent(S: State, rep) -> int:  # type: ignore[no-untyped-def]
 
 
 @hot
-def drop_chunk(S: State, rep, slot: int) -> None:  # type: ignore[no-untyped-def]
+def drop_chunk(S: State, rep: Replica, slot: int) -> None:
     """A chunk that this step had given is taken back."""
     k = 0
     while S.chunks[k] != slot:
@@ -209,7 +210,7 @@ def drop_chunk(S: State, rep, slot: int) -> None:  # type: ignore[no-untyped-def
 
 
 @hot
-def prefix_hits(S: State, rep, x: int, tokens: int) -> int:  # type: ignore[no-untyped-def]
+def prefix_hits(S: State, rep: Replica, x: int, tokens: int) -> int:
     """Look up the full blocks of the first `tokens - 1` tokens; leaves them in `hits`, returns their number."""
     count = 0
     if S.settings.caching:
@@ -224,7 +225,7 @@ def prefix_hits(S: State, rep, x: int, tokens: int) -> int:  # type: ignore[no-u
 
 
 @hot
-def admit(S: State, rep, budget: int) -> int:  # type: ignore[no-untyped-def]
+def admit(S: State, rep: Replica, budget: int) -> int:
     """Admit requests from the head of the queue while budget, slots and blocks last; returns the budget left."""
     size = S.settings.block_size
     limit = chunk_limit(S, rep)
@@ -264,7 +265,7 @@ def admit(S: State, rep, budget: int) -> int:  # type: ignore[no-untyped-def]
 
 
 @hot
-def pause_unreached(S: State, rep) -> None:  # type: ignore[no-untyped-def]
+def pause_unreached(S: State, rep: Replica) -> None:
     """Decoding requests that the budget did not reach stay where they are while the clock moves on.
 
     They are out of the group while the step is entered in the ledger; `resume_paused` puts them back.
@@ -281,7 +282,7 @@ def pause_unreached(S: State, rep) -> None:  # type: ignore[no-untyped-def]
 
 
 @hot
-def resume_paused(S: State, rep) -> None:  # type: ignore[no-untyped-def]
+def resume_paused(S: State, rep: Replica) -> None:
     """Back into the group, one step behind it."""
     for k in range(rep.finished):
         slot = S.finished[k]
@@ -290,7 +291,7 @@ def resume_paused(S: State, rep) -> None:  # type: ignore[no-untyped-def]
 
 
 @hot
-def may_skip_admission(S: State, rep) -> bool:  # type: ignore[no-untyped-def]
+def may_skip_admission(S: State, rep: Replica) -> bool:
     """Whether the head of the queue is still blocked as it was: nobody has left, and no block has been hashed."""
     if rep.blocked == BLOCKED_BY_SLOTS:
         return True
@@ -298,7 +299,7 @@ def may_skip_admission(S: State, rep) -> bool:  # type: ignore[no-untyped-def]
 
 
 @hot
-def schedule(S: State, rep) -> float:  # type: ignore[no-untyped-def]
+def schedule(S: State, rep: Replica) -> float:
     """Decide the step that starts now; returns its duration in seconds, 0.0 when there is nothing to run."""
     rep.passes += 1
     rep.chunks = 0
@@ -321,7 +322,7 @@ def schedule(S: State, rep) -> float:  # type: ignore[no-untyped-def]
 
 
 @hot
-def enter_step(S: State, rep, tokens: int) -> float:  # type: ignore[no-untyped-def]
+def enter_step(S: State, rep: Replica, tokens: int) -> float:
     """Advance the clock by the step just decided: its sums, its duration, its charges."""
     decode = rep.decoding
     kv = rep.context + decode
@@ -395,7 +396,7 @@ def trace_step(S: State, r: int, duration: float, prefill: int, decode: int) -> 
 
 
 @hot
-def coast(S: State, rep, horizon: float) -> None:  # type: ignore[no-untyped-def]
+def coast(S: State, rep: Replica, horizon: float) -> None:
     """Run whole steps that only decode, finish nobody and end before `horizon`."""
     if rep.prefilling > 0 or rep.decoding == 0 or rep.decoding > S.settings.max_tokens:
         return
@@ -429,14 +430,12 @@ def coast(S: State, rep, horizon: float) -> None:  # type: ignore[no-untyped-def
 @hot
 def room_to_trace(S: State) -> bool:
     """Whether the trace can hold two more steps: one that is coasted, and the one scheduled after it."""
-    return (
-        S.progress.traced_steps + 2 <= len(S.steps)
-        and S.progress.traced_rows + 2 * S.settings.max_num_seqs <= len(S.rows)
-    )
+    rows = S.progress.traced_rows + 2 * S.settings.max_num_seqs
+    return S.progress.traced_steps + 2 <= len(S.steps) and rows <= len(S.rows)
 
 
 @hot
-def abort(S: State, rep, x: int) -> bool:  # type: ignore[no-untyped-def]
+def abort(S: State, rep: Replica, x: int) -> bool:
     """Abort execution `x` now, wherever it is; returns whether it was still alive.
 
     At the end of a step, the token that the step computed for it is not read any more.
@@ -463,7 +462,7 @@ def abort(S: State, rep, x: int) -> bool:  # type: ignore[no-untyped-def]
 
 
 @hot
-def end_step(S: State, rep) -> None:  # type: ignore[no-untyped-def]
+def end_step(S: State, rep: Replica) -> None:
     """Read the outputs of the step that ends now.
 
     Leaves in `finished[:rep.finished]` the slots that finish, in running order, still seated: the caller tells whose
@@ -496,7 +495,7 @@ def end_step(S: State, rep) -> None:  # type: ignore[no-untyped-def]
 
 
 @hot
-def add_finished(S: State, rep, slot: int) -> None:  # type: ignore[no-untyped-def]
+def add_finished(S: State, rep: Replica, slot: int) -> None:
     """Keep the finishing slots in admission order."""
     k = rep.finished
     while k > 0 and S.slots[S.finished[k - 1]].admission > S.slots[slot].admission:
@@ -507,7 +506,7 @@ def add_finished(S: State, rep, slot: int) -> None:  # type: ignore[no-untyped-d
 
 
 @hot
-def finish(S: State, rep, slot: int) -> int:  # type: ignore[no-untyped-def]
+def finish(S: State, rep: Replica, slot: int) -> int:
     """A request has its whole output: empty its slot; returns its execution."""
     x = S.slots[slot].execution
     held = settle(S, rep, slot)

@@ -73,13 +73,14 @@ def call_array(calls: pa.Table, policy: Policy, engine: EngineSettings, keys: Bl
     array["output"] = np.clip(wanted, 1, np.maximum(engine.max_model_len - prompt, 1))
     array["priority"] = column(calls, "priority", 0, np.int64)
     array["content"] = dense(calls["content_id"])
-    array["stream"] = column(calls, "stream", True, np.bool_)
-    array["key"] = coalescing_keys(calls)
+    array["stream"] = column(calls, "stream", st.UNKNOWN, np.int8)
+    if policy.gateway.coalesce:
+        array["key"] = coalescing_keys(calls)
     array["leaves_at"] = array["arrival"] + column(calls, "user_cancel_s", np.inf, np.float64)
     array["timeout"] = timeouts(calls, policy.client)
     if policy.budget is not None:
         array["bucket"] = budget_buckets(calls, policy.budget.scope)
-    array["hash_start"], array["hash_count"] = keys.start, keys.count
+    array["hash_start"], array["hash_count"] = keys.first, keys.number
     array["end"] = array["first_token"] = np.inf
     array["attempt"] = array["delivered_by"] = st.NONE
     longest = np.minimum(prompt + wanted, engine.max_model_len) - 1
@@ -160,19 +161,6 @@ def power_of_two(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-def fresh(kind: np.dtype[Any], n: int) -> npt.NDArray[Any]:
-    """`n` records of an array that grows, as the kernel expects unused ones."""
-    array = np.zeros(n, kind)
-    names = kind.names or ()
-    for name in ("queued", "admitted", "first_output", "first_token", "end"):
-        if name in names:
-            array[name] = np.inf
-    for name in ("execution", "next", "previous", "child", "waiters", "slot", "ledger"):
-        if name in names and kind is not st.ROW:
-            array[name] = st.NONE
-    return array
-
-
 def replica_array(settings: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Idle replicas, each with its own range of slots and blocks."""
     n = int(settings["replicas"][0])
@@ -222,9 +210,9 @@ def new_state(
         progress=progress[0],
         step_seconds=step_seconds(profile.step_time, engine.max_num_batched_tokens),
         calls=array,
-        attempts=fresh(st.ATTEMPT, n),
-        executions=fresh(st.EXECUTION, n),
-        ledgers=fresh(st.LEDGER, n + seqs),
+        attempts=np.zeros(n, st.ATTEMPT),
+        executions=np.zeros(n, st.EXECUTION),
+        ledgers=np.zeros(n + seqs, st.LEDGER),
         replicas=replica_array(settings),
         wakes=np.arange(replicas, dtype=i4),
         slots=slots,
@@ -272,6 +260,6 @@ def grown(state: st.State) -> st.State:
     for name in GROWN:
         array = getattr(state, name)
         if len(array) > 1 and 2 * int(used[name]) > len(array):
-            more = fresh(array.dtype, len(array)) if array.dtype.names else np.zeros(len(array), array.dtype)
-            larger[name] = np.concatenate([array, more])
+            larger[name] = np.zeros(2 * len(array), array.dtype)
+            larger[name][: len(array)] = array
     return state._replace(**larger)

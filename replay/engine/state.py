@@ -19,6 +19,8 @@ EMPTY, PREFILLING, DECODING, PAUSED = 0, 1, 2, 3
 OPEN, OK, TIMEOUT, CANCELLED, REJECTED = 0, 1, 2, 3, 4
 # Status of a call.
 LIVE, DELIVERED, LEFT, RETRIES_EXHAUSTED, BUDGET_EXHAUSTED, TOO_LONG = 0, 1, 2, 3, 4, 5
+# How a call wants its response; of the unknown ones a timeout for the first token is taken at its word.
+WHOLE, STREAMED, UNKNOWN = 0, 1, 2
 # Why the head of the queue was not admitted: it could have been, no slot is free, not enough blocks are.
 NOT_BLOCKED, BLOCKED_BY_SLOTS, BLOCKED_BY_BLOCKS = 0, 1, 2
 # How a run came back to Python.
@@ -61,7 +63,8 @@ LEDGER = _record(
 )
 
 SLOT = _record(
-    i8="admission pass_no row_mark context_mark group_mark marginal_mark crossed_mark kv_mark_ns stranded_from_ns offset",
+    i8="admission pass_no row_mark context_mark group_mark marginal_mark crossed_mark kv_mark_ns stranded_from_ns "
+    "offset",
     i4="execution computed_from tokens hits blocks_mark residue run_previous run_next finish_previous finish_next "
     "residue_previous residue_next",
     i1="kind",
@@ -69,14 +72,13 @@ SLOT = _record(
 """`offset` is the computed tokens of a prefilling request; of a decoding one, those less the replica's `clock`."""
 
 REPLICA = _record(
-    f8="wake_at step_end token_carry share_carry context_carry busy_carry",
+    f8="wake_at token_carry share_carry context_carry busy_carry",
     i8="clock steps passes admissions context row_total context_total group_total marginal_total busy_ns allocated "
-    "released counter_prompt computed_prompt computed_output preemptions free puts "
+    "released counter_prompt computed_prompt computed_output preemptions free "
     "ring_head ring_tail",
     i4="index running decoding prefilling waiting queue_head queue_tail run_head run_tail slots_free blocked chunks "
-    "completed finished wake_kind wake_place outstanding blank_count slot_base block_base preempted stepping "
-    "walked decoded empty_steps "
-    "inbox_first inbox_last",
+    "completed finished decoded preempted walked stepping empty_steps blank_count inbox_first inbox_last outstanding "
+    "wake_kind wake_place",
 )
 """`clock` counts steps: a decoding request has computed `clock + offset` tokens, and is not touched in a step."""
 
@@ -118,8 +120,12 @@ PROGRESS = _record(
 )
 
 
+Replica = Any
+"""A record of `replicas`, by reference."""
+
+
 class State(NamedTuple):
-    """Everything a run reads and writes. One-element records are passed as records, so that `S.now.x += 1` reads well."""
+    """Everything a run reads and writes; `settings` and `progress` are single records."""
 
     settings: Any
     progress: Any

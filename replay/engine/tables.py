@@ -93,14 +93,12 @@ def fates(state: st.State, attempts: Array, executions: Array) -> Array:
     fate = np.zeros(n, np.int64)
     alive = executions["status"] <= st.RUNNING
     fate[alive] = FATE.index("running_at_end")
-    creator = state.calls[executions["call"]] if n else state.calls[:0]
-    elsewhere = (creator["status"] == st.DELIVERED) & (executions["status"] == st.FINISHED)
+    delivered = (state.calls["status"] == st.DELIVERED)[executions["call"]]
+    elsewhere = delivered & (executions["status"] == st.FINISHED)
     fate[elsewhere] = FATE.index("duplicate")
-    streamed = state.calls["stream"][attempts["call"]] != 0 if len(attempts) else np.zeros(0, bool)
-    left = attempts["execution"][
-        (attempts["status"] == st.CANCELLED) & (attempts["first_token"] < np.inf) & streamed & (attempts["execution"] >= 0)
-    ]
-    fate[left] = FATE.index("user_cancelled_stream")
+    left = attempts[(attempts["status"] == st.CANCELLED) & (attempts["first_token"] < np.inf)]
+    streamed = (state.calls["stream"] == st.STREAMED)[left["call"]]
+    fate[left["execution"][streamed]] = FATE.index("user_cancelled_stream")
     fate[attempts["execution"][attempts["status"] == st.OK]] = FATE.index("delivered")
     return fate
 
@@ -110,8 +108,9 @@ def executions_table(state: st.State, attempts: Array, executions: Array) -> pa.
     admitted = executions["ledger"] >= 0
     pages = np.zeros(len(executions), st.LEDGER)
     pages[admitted] = state.ledgers[executions["ledger"][admitted]]
+    status = executions["status"]
     ended = np.select(
-        [executions["status"] == st.FINISHED, (executions["status"] == st.ABORTED) & admitted, executions["status"] == st.ABORTED],
+        [status == st.FINISHED, (status == st.ABORTED) & admitted, status == st.ABORTED],
         [ENDED.index("finished"), ENDED.index("aborted"), ENDED.index("never_admitted")],
         ENDED.index("running_at_end"),
     )
