@@ -225,7 +225,7 @@ def credit_salvage(S: State, slot: int) -> None:
     for j in range(S.slots[slot].hits):
         b = S.table[slot, j]
         producer = S.stories[b].producer
-        if producer in (NONE, x):
+        if producer < 0 or producer == x:
             continue
         if (j + 1) * S.settings.block_size <= S.executions[producer].prompt:
             S.ledgers[S.executions[producer].ledger].salvaged_tokens += S.settings.block_size
