@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from trace_schema.errors import BadInput, UnknownName, UserError
-
-
-class BadConfig(UserError):
-    """A flag, a knob or an experiment file is wrong: names the key and the valid values."""
+from trace_schema.errors import BadConfig, BadInput, UnknownName, UserError
 
 
 class RunFailed(UserError):

@@ -20,7 +20,11 @@ class BadInput(UserError):
         return cls(f"{place}: {problem}")
 
 
-class UnknownName(UserError):
+class BadConfig(UserError):
+    """A flag, a knob or an experiment file is wrong: names the key and the valid values."""
+
+
+class UnknownName(BadConfig):
     """A name that no registry holds; the message lists the nearest valid ones."""
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What a run writes. Simulated time is seconds from the start of the trace; charges are integers, so that sums are exact."""
+"""What a run writes. Times are seconds from the start of the trace; charges are integers, so that sums are exact."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ EXECUTIONS = TableSchema(
         required("kv_block_ns", I64, "ns", "KV blocks that it held, times how long"),
         required("stranded_kv_block_ns", I64, "ns", "the same, while no holder of the block had a waiting client"),
         required("stranded_kv_ns", I64, "ns", "how long it held KV blocks while no client waited for it"),
-        required("salvaged_ns", I64, "ns", "its prefill time that a delivered execution reused through the prefix cache"),
+        required(
+            "salvaged_ns", I64, "ns", "its prefill time that a delivered execution reused through the prefix cache"
+        ),
     ),
 )
 
@@ -103,7 +105,12 @@ REPLICAS = TableSchema(
         required("busy_ns", I64, "ns", "sum of the steps' durations"),
         required("allocated_blocks", I64, "blocks", "blocks given to requests over the run, prefix hits included"),
         required("released_blocks", I64, "blocks", "blocks given back over the run"),
-        required("counter_prompt_tokens", I64, "tokens", "what prompt_tokens_total shows: a whole prompt at each first output"),
+        required(
+            "counter_prompt_tokens",
+            I64,
+            "tokens",
+            "what prompt_tokens_total shows: a whole prompt at each first output",
+        ),
         required("computed_prompt_tokens", I64, "tokens", "prompt tokens computed"),
         required("unfinished", I32, "count", "requests in the batch or the queue when the run ended"),
     ),

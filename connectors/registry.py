@@ -1,0 +1,59 @@
+"""The formats by name. Built-ins and third-party connectors stand in one list; none is imported before it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from connectors.base import Connector
+from trace_schema.errors import BadInput, UnknownName
+
+ENTRY_POINTS = "replay.connectors"
+BUILT_IN = {
+    "gateway": "connectors.gateway:Gateway",
+    "csv": "connectors.tabular:Csv",
+    "parquet": "connectors.tabular:Parquet",
+    "jsonl": "connectors.tabular:JsonLines",
+}
+MAPPED = ("csv", "parquet", "jsonl")
+"""Formats whose columns the user may name."""
+SURE = 0.5
+"""Confidence from which a format is taken without asking."""
+
+
+def names() -> list[str]:
+    """All formats, in order of name."""
+    return sorted({*BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINTS))})
+
+
+def connector(name: str, mapping: Mapping[str, str] | None = None) -> Connector:
+    """The connector called `name`. Raises UnknownName."""
+    if name in BUILT_IN:
+        module, attribute = BUILT_IN[name].split(":")
+        factory: Any = getattr(import_module(module), attribute)
+    else:
+        found = [point for point in entry_points(group=ENTRY_POINTS) if point.name == name]
+        if not found:
+            raise UnknownName.of("format", name, names())
+        factory = found[0].load()
+    made: Connector = factory(mapping) if name in MAPPED else factory()
+    return made
+
+
+def guess(head: bytes, path: str, mapping: Mapping[str, str] | None = None) -> tuple[Connector, float]:
+    """The connector that knows a file by its first bytes, and how sure it is. Raises BadInput when none does."""
+    if not head:
+        raise BadInput.at(path, "the file is empty")
+    candidates = MAPPED if mapping else names()
+    rated = [(made.sniff(head, path), made) for made in (connector(name, mapping) for name in candidates)]
+    confidence, best = max(rated, key=lambda pair: pair[0])
+    if confidence < SURE:
+        looks = f"it looks most like {best.name}" if confidence > 0 else "it looks like none of them"
+        raise BadInput.at(
+            path,
+            f"unknown format; formats are {', '.join(names())}, {looks}. "
+            "Name one with --format, or name its columns with --map field=column",
+        )
+    return best, confidence

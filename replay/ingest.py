@@ -1,0 +1,217 @@
+"""From log files to a trace: a Parquet file of calls that remembers what was read, guessed and dropped."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from connectors.base import Dropped
+from connectors.files import head
+from connectors.registry import connector, guess
+from replay.errors import BadConfig, BadInput
+from replay.phases import Phase, detect
+from trace_schema.check import check_calls
+from trace_schema.fold import ObservedClient, fold
+
+METADATA = b"replay.trace"
+
+
+class FileReport(msgspec.Struct, frozen=True):
+    """What became of one file's rows: `rows_read` = `rows_emitted` + those dropped."""
+
+    path: str
+    format: str
+    confidence: float
+    """How sure the format was, from 0 to 1; 1 when it was given."""
+    sha256: str
+    rows_read: int
+    rows_emitted: int
+    dropped: dict[str, tuple[int, list[int]]]
+    """By reason: how many rows, and the first of them (1-based)."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What an ingest read, and what its log cannot show."""
+
+    files: list[FileReport]
+    calls: int
+    attempts: int
+    inversions: int
+    """Rows that were sent before the row above them."""
+    time_resolution_s: float
+    aborts_visible: bool
+    timeouts_visible: bool
+    failures_visible: bool
+    retries_visible: bool
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trace file says of itself, beside its calls."""
+
+    report: Report | None = None
+    client: ObservedClient = ObservedClient()
+    phases: list[Phase] = []
+    phase_rule: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Calls (schema CALLS), and what is known of where they come from."""
+
+    calls: pa.Table
+    about: About
+
+    @property
+    def report(self) -> Report | None:
+        return self.about.report
+
+    @property
+    def client(self) -> ObservedClient:
+        return self.about.client
+
+    @property
+    def phases(self) -> list[Phase]:
+        return self.about.phases
+
+
+def ingest(
+    paths: Sequence[str], *, format: str | None = None, mapping: Mapping[str, str] | None = None, strict: bool = False
+) -> Trace:
+    """Read logs as one trace.
+
+    Parameters
+    ----------
+    paths
+        Files or glob patterns.
+    format
+        A name of `connectors.registry`; guessed from each file's first bytes when absent.
+    mapping
+        Column of the file by field of ATTEMPTS, for CSV, Parquet and JSON lines.
+    strict
+        Refuse a log with a row that cannot be used, instead of dropping the row.
+
+    Raises
+    ------
+    BadInput
+        A file cannot be read, its format is unknown, or no row of it can be used.
+    """
+    tables, files = [], []
+    for path in expand(paths):
+        table, report = read_file(path, format, mapping)
+        if strict and report.dropped:
+            reason, (count, rows) = next(iter(report.dropped.items()))
+            raise BadInput.at(path, f"{reason} ({count} such rows)", row=rows[0])
+        tables.append(table)
+        files.append(report)
+    attempts = pa.concat_tables(tables)
+    if attempts.num_rows == 0:
+        reasons = "; ".join(f"{r} (row {rows[0]})" for f in files for r, (_, rows) in f.dropped.items())
+        raise BadInput(f"{', '.join(f.path for f in files)}: no row can be used: {reasons or 'there are none'}")
+    calls, client = fold(attempts)
+    phases, rule = detect(np.asarray(calls["arrival_s"]))
+    about = About(report=report_of(attempts, calls, files), client=client, phases=phases, phase_rule=rule)
+    return Trace(check_calls(calls), about)
+
+
+def expand(paths: Sequence[str]) -> list[str]:
+    """The files that `paths` name, patterns expanded. Raises BadInput when one names none."""
+    files = []
+    for path in paths:
+        found = sorted(glob.glob(path)) if any(c in path for c in "*?[") else [path]
+        if not found:
+            raise BadInput.at(path, "no file matches")
+        files += found
+    return files
+
+
+def read_file(path: str, format: str | None, mapping: Mapping[str, str] | None) -> tuple[pa.Table, FileReport]:
+    """The attempts of one file, and what became of its rows."""
+    if os.path.isdir(path):
+        raise BadInput.at(path, "is a directory; name its files")
+    if format is None:
+        reader, confidence = guess(head(path), path, mapping)
+    else:
+        reader, confidence = connector(format, mapping), 1.0
+        if not head(path):
+            raise BadInput.at(path, "the file is empty")
+    dropped, batches, read = Dropped(), [], 0
+    for batch in reader.read(path):
+        batches.append(batch.attempts)
+        read += batch.rows_read
+        for reason, (count, rows) in batch.dropped.reasons.items():
+            for k, row in enumerate(rows):
+                dropped.add(reason, row, count - len(rows) + 1 if k == len(rows) - 1 else 1)
+    table = pa.concat_tables(batches)
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return table, FileReport(path, reader.name, confidence, digest, read, table.num_rows, dropped.reasons)
+
+
+def report_of(attempts: pa.Table, calls: pa.Table, files: list[FileReport]) -> Report:
+    """The ingest report of all files together."""
+    sent = np.asarray(attempts["arrival_s"])
+    statuses = set(pc.unique(attempts["status"]).to_pylist())
+    return Report(
+        files=files,
+        calls=calls.num_rows,
+        attempts=attempts.num_rows,
+        inversions=int((np.diff(sent) < 0).sum()),
+        time_resolution_s=resolution(sent),
+        aborts_visible=bool(np.asarray(pc.is_valid(attempts["cancel_reason"])).any()),
+        timeouts_visible="timeout" in statuses,
+        failures_visible=bool(statuses & {"timeout", "error", "rejected", "cancelled"}),
+        retries_visible=calls.num_rows < attempts.num_rows,
+    )
+
+
+def resolution(times: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+    """The coarsest of 1, 0.1, 0.01 and 0.001 s of which all times are multiples; 0 when they are finer."""
+    for step in (1.0, 0.1, 0.01, 0.001):
+        if np.all(np.abs(times / step - np.round(times / step)) < 1e-6):
+            return step
+    return 0.0
+
+
+def write_trace(trace: Trace, path: str) -> None:
+    """Write a trace as Parquet, whole or not at all. Raises BadConfig when `path` cannot be written."""
+    target = Path(path)
+    table = trace.calls.replace_schema_metadata({METADATA: msgspec.json.encode(trace.about)})
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        pq.write_table(table, temporary, compression="zstd")
+        os.replace(temporary, target)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise BadConfig(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def read_trace(path: str) -> Trace:
+    """A trace file, or a log that is ingested on the way. Raises BadInput."""
+    if os.path.isdir(path) or not head(path).startswith(b"PAR1"):
+        return ingest([path])
+    try:
+        table = pq.read_table(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise BadInput.at(path, f"cannot be read as Parquet: {str(error).splitlines()[0]}") from error
+    if "call_id" not in table.column_names:
+        return ingest([path])
+    metadata = (table.schema.metadata or {}).get(METADATA)
+    calls = check_calls(table, path)
+    if metadata is None:
+        phases, rule = detect(np.asarray(calls["arrival_s"]))
+        return Trace(calls, About(phases=phases, phase_rule=rule))
+    try:
+        return Trace(calls, msgspec.json.decode(metadata, type=About))
+    except msgspec.DecodeError as error:
+        raise BadInput.at(path, f"its metadata was not written by this version: {error}") from error

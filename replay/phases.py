@@ -1,0 +1,74 @@
+"""Before, during and after an overload: given, or found by a rule that is printed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from replay.errors import BadConfig
+
+WINDOWS_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+WINDOWS_LEAST = 20
+"""A log is cut into at least so many windows."""
+RISE = 2.0
+"""A window is overloaded when it has more than so many times the median window's arrivals, and 3 sigma more."""
+
+
+class Phase(msgspec.Struct, frozen=True):
+    """A stretch of simulated time, in which calls arrive."""
+
+    name: str
+    start_s: float
+    end_s: float
+
+
+def around(start_s: float, end_s: float) -> list[Phase]:
+    """Before, during and after an overload."""
+    return [
+        Phase("before", 0.0, start_s),
+        Phase("during", start_s, end_s),
+        Phase("after", end_s, math.inf),
+    ]
+
+
+def parse(text: str) -> list[Phase]:
+    """The phases around an overload given as START:END in seconds. Raises BadConfig."""
+    try:
+        start, end = (float(part) for part in text.split(":"))
+    except ValueError:
+        raise BadConfig(f"overload {text!r} is not START:END in seconds, such as 20:40") from None
+    if not 0 <= start < end < math.inf:
+        raise BadConfig(f"overload {text!r}: START must be at least 0 and END after it")
+    return around(start, end)
+
+
+def detect(arrivals_s: Sequence[float] | npt.NDArray[np.float64]) -> tuple[list[Phase], str]:
+    """(phases, the rule that found them) from the arrival times of a log; one phase "all" where no overload stands out."""
+    arrivals = np.asarray(arrivals_s, dtype=np.float64)
+    span = float(arrivals.max()) if len(arrivals) else 0.0
+    window = max([w for w in WINDOWS_S if w <= span / WINDOWS_LEAST], default=WINDOWS_S[0])
+    counts = np.bincount((arrivals / window).astype(np.int64)) if len(arrivals) else np.zeros(1, np.int64)
+    median = float(np.median(counts))
+    limit = max(RISE * median, median + 3.0 * math.sqrt(median))
+    first, end = longest_run(counts > limit)
+    rule = (
+        f"longest run of {window:g} s windows with more than {limit:.1f} arrivals "
+        f"(twice the median window's {median:g}, and 3 sigma more)"
+    )
+    if end - first < 2:
+        return [Phase("all", 0.0, math.inf)], f"no overload: no two successive windows; {rule}"
+    return around(first * window, end * window), rule
+
+
+def longest_run(mask: npt.NDArray[np.bool_]) -> tuple[int, int]:
+    """[first, end) of the longest run of true values."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
+    if not len(edges):
+        return 0, 0
+    starts, ends = edges[::2], edges[1::2]
+    k = int(np.argmax(ends - starts))
+    return int(starts[k]), int(ends[k])
