@@ -1,4 +1,4 @@
-"""The formats by name. Built-ins and third-party connectors stand in one list; none is imported before it is asked for."""
+"""The formats by name: built-ins and third-party connectors in one list, none imported before it is asked for."""
 
 from __future__ import annotations
 

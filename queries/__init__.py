@@ -1,0 +1,86 @@
+"""Every figure is a SQL file. This finds them, reads their headers, and runs them on a run directory with DuckDB."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trace_schema.errors import BadConfig, BadInput, UnknownName
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+VIEWS = "views"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One SQL file: what it is for, the parameters it takes with their defaults, what its columns mean."""
+
+    name: str
+    purpose: str
+    columns: str
+    parameters: dict[str, float]
+    sql: str
+
+
+def names() -> list[str]:
+    """All queries."""
+    found = (Path(str(f)) for f in files(__name__).iterdir() if f.name.endswith(".sql"))
+    return sorted(path.stem for path in found if path.stem != VIEWS)
+
+
+def views_sql() -> str:
+    """The text of views.sql."""
+    return (files(__name__) / f"{VIEWS}.sql").read_text()
+
+
+def load(name: str) -> Query:
+    """The query called `name`. Raises UnknownName."""
+    if name not in names():
+        raise UnknownName.of("query", name, names())
+    sql = (files(__name__) / f"{name}.sql").read_text()
+    comment = re.sub(r"\n--   ", " ", "\n".join(line for line in sql.splitlines() if line.startswith("--")))
+    header = dict(re.findall(r"^-- (\w+): (.*)$", comment, re.MULTILINE))
+    parameters = {key: float(value) for key, value in re.findall(r"(\w+)=([\d.]+)", header.get("parameters", ""))}
+    return Query(name, header["purpose"], header["columns"], parameters, sql)
+
+
+def connect(run: str) -> duckdb.DuckDBPyConnection:
+    """A DuckDB connection with the views of a run directory. Raises BadInput when it is none."""
+    import duckdb
+
+    if not (Path(run) / "run.parquet").exists():
+        raise BadInput.at(run, "is not a run directory: it has no run.parquet")
+    connection = duckdb.connect(config={"file_search_path": str(Path(run).resolve())})
+    try:
+        connection.execute(views_sql())
+    except duckdb.IOException as error:
+        raise BadInput.at(run, "holds no finished cell yet; run it again to finish it") from error
+    return connection
+
+
+def run_query(run: str, name: str, parameters: dict[str, Any] | None = None) -> pa.Table:
+    """The result of a named query on a run directory. Raises UnknownName, BadConfig, BadInput."""
+    query = load(name)
+    for key in parameters or {}:
+        if key not in query.parameters:
+            raise UnknownName.of(f"parameter of {name}", key, query.parameters or ["(it takes none)"])
+    values = {**query.parameters, **(parameters or {})}
+    with connect(run) as connection:
+        return connection.execute(query.sql, values or None).to_arrow_table()
+
+
+def run_sql(run: str, sql: str) -> pa.Table:
+    """The result of a user's SQL on a run directory. Raises BadConfig with DuckDB's own words."""
+    import duckdb
+
+    with connect(run) as connection:
+        try:
+            return connection.execute(sql).to_arrow_table()
+        except duckdb.Error as error:
+            raise BadConfig(f"SQL: {error}") from error

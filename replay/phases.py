@@ -47,7 +47,7 @@ def parse(text: str) -> list[Phase]:
 
 
 def detect(arrivals_s: Sequence[float] | npt.NDArray[np.float64]) -> tuple[list[Phase], str]:
-    """(phases, the rule that found them) from the arrival times of a log; one phase "all" where no overload stands out."""
+    """(phases, the rule that found them) from arrival times; one phase "all" where no overload stands out."""
     arrivals = np.asarray(arrivals_s, dtype=np.float64)
     span = float(arrivals.max()) if len(arrivals) else 0.0
     window = max([w for w in WINDOWS_S if w <= span / WINDOWS_LEAST], default=WINDOWS_S[0])

@@ -1,0 +1,31 @@
+-- name: cancel_window
+-- purpose: How long before its client's timeout did an execution that was aborted begin to run?
+-- columns: policy; attempts = all or retries alone; executions = that ran and were aborted, mean over seeds; p10_s, p50_s,
+--   p90_s = the timeout's instant less the start of the first step that ran it, over all seeds
+WITH windows AS (
+    SELECT e.policy, e.profile, e.fleet, e.seed, a.attempt, a.end_s - e.admitted_s AS window_s
+    FROM executions AS e
+    JOIN attempts AS a USING (policy, profile, fleet, seed, execution_id)
+    WHERE e.ended = 'aborted' AND a.outcome = 'timeout'
+    QUALIFY row_number() OVER (
+        PARTITION BY e.policy, e.profile, e.fleet, e.seed, e.execution_id ORDER BY a.end_s
+    ) = 1
+),
+seeds AS (SELECT policy, count(DISTINCT (profile, fleet, seed)) AS seeds FROM replicas GROUP BY ALL),
+both AS (
+    SELECT 'all' AS attempts, * FROM windows
+    UNION ALL
+    SELECT 'retries' AS attempts, * FROM windows WHERE attempt > 0
+)
+SELECT
+    policy,
+    attempts,
+    count(*) / any_value(seeds) AS executions,
+    quantile_cont(window_s, 0.1) AS p10_s,
+    quantile_cont(window_s, 0.5) AS p50_s,
+    quantile_cont(window_s, 0.9) AS p90_s
+FROM both
+JOIN seeds USING (policy)
+JOIN policies USING (policy)
+GROUP BY policy, position, attempts
+ORDER BY position, attempts

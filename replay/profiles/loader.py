@@ -1,0 +1,32 @@
+"""Profiles as files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from replay.errors import BadConfig, BadInput
+from replay.profiles.profile import Profile
+
+
+def load_profile(path: str) -> Profile:
+    """The profile in a JSON file. Raises BadInput that names the key."""
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=Profile)
+    except OSError as error:
+        raise BadConfig(f"{path}: cannot be read: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise BadInput.at(path, f"is not an engine profile: {error}") from error
+
+
+def save_profile(profile: Profile, path: str) -> None:
+    """Write a profile as JSON, whole or not at all. Raises BadConfig when `path` cannot be written."""
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n")
+        os.replace(temporary, target)
+    except OSError as error:
+        raise BadConfig(f"{path}: cannot be written: {error.strerror}") from error
