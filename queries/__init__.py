@@ -72,15 +72,17 @@ def run_query(run: str, name: str, parameters: dict[str, Any] | None = None) -> 
             raise UnknownName.of(f"parameter of {name}", key, query.parameters or ["(it takes none)"])
     values = {**query.parameters, **(parameters or {})}
     with connect(run) as connection:
-        return connection.execute(query.sql, values or None).to_arrow_table()
+        return connection.sql(query.sql, params=values or None).to_arrow_table()
 
 
 def run_sql(run: str, sql: str) -> pa.Table:
     """The result of a user's SQL on a run directory. Raises BadConfig with DuckDB's own words."""
     import duckdb
+    import pyarrow as pa
 
     with connect(run) as connection:
         try:
-            return connection.execute(sql).to_arrow_table()
+            relation = connection.sql(sql)
+            return pa.table({}) if relation is None else relation.to_arrow_table()
         except duckdb.Error as error:
             raise BadConfig(f"SQL: {error}") from error

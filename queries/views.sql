@@ -4,7 +4,8 @@
 
 CREATE OR REPLACE VIEW run AS SELECT * FROM read_parquet('run.parquet');
 CREATE OR REPLACE VIEW policies AS SELECT * FROM read_parquet('policies.parquet');
-CREATE OR REPLACE VIEW phases AS SELECT * FROM read_parquet('phases.parquet');
+CREATE OR REPLACE VIEW phases AS
+    SELECT phase, start_s, coalesce(end_s, 'infinity'::DOUBLE) AS end_s FROM read_parquet('phases.parquet');
 CREATE OR REPLACE VIEW observed AS
     SELECT o.*, p.phase
     FROM read_parquet('observed.parquet') AS o

@@ -105,8 +105,9 @@ def spread(trace: Trace, name: str) -> Spread | None:
 def phase_figures(trace: Trace, phase: Phase) -> PhaseFigures:
     """Rate and delivery among the calls that arrive in a phase."""
     arrivals = np.asarray(trace.calls["arrival_s"])
-    inside = (arrivals >= phase.start_s) & (arrivals < phase.end_s)
-    end = min(phase.end_s, float(arrivals[-1]))
+    inside = phase.holds(arrivals)
+    last = float(arrivals[-1])
+    end = last if phase.end_s is None else min(phase.end_s, last)
     status = trace.calls["observed_status"].to_numpy(zero_copy_only=False)[inside]
     known = sum(s not in (None, "unknown") for s in status)
     rate = float(np.mean(status == "ok")) if known else None

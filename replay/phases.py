@@ -19,11 +19,17 @@ RISE = 2.0
 
 
 class Phase(msgspec.Struct, frozen=True):
-    """A stretch of simulated time, in which calls arrive."""
+    """A stretch of simulated time, in which calls arrive; without an end, it lasts to the last of them."""
 
     name: str
     start_s: float
-    end_s: float
+    end_s: float | None = None
+
+    def holds(self, times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+        """Which times lie in it."""
+        until = np.inf if self.end_s is None else self.end_s
+        inside: npt.NDArray[np.bool_] = (times_s >= self.start_s) & (times_s < until)
+        return inside
 
 
 def around(start_s: float, end_s: float) -> list[Phase]:
@@ -31,7 +37,7 @@ def around(start_s: float, end_s: float) -> list[Phase]:
     return [
         Phase("before", 0.0, start_s),
         Phase("during", start_s, end_s),
-        Phase("after", end_s, math.inf),
+        Phase("after", end_s),
     ]
 
 
@@ -60,7 +66,7 @@ def detect(arrivals_s: Sequence[float] | npt.NDArray[np.float64]) -> tuple[list[
         f"(twice the median window's {median:g}, and 3 sigma more)"
     )
     if end - first < 2:
-        return [Phase("all", 0.0, math.inf)], f"no overload: no two successive windows; {rule}"
+        return [Phase("all", 0.0)], f"no overload: no two successive windows; {rule}"
     return around(first * window, end * window), rule
 
 

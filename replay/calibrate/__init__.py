@@ -1,0 +1,54 @@
+"""Engine profiles from measurements, and measurements against predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from connectors.vllm_steps import Config, read_step_log
+from replay.calibrate.fit import FitReport, fit
+from replay.calibrate.recording import read_meta
+from replay.errors import BadConfig
+from replay.profiles.profile import EngineSettings, Profile
+
+
+def calibrate(step_log: str, engine: Mapping[str, Any] | None = None) -> tuple[Profile, FitReport]:
+    """A profile whose step times are fitted to a step log.
+
+    The engine's settings are those in the `.meta.json` beside the log, else in the log's own config line; `engine`
+    overrides them. Raises BadInput when the log cannot tell, BadConfig for an unknown setting.
+    """
+    log = read_step_log(step_log)
+    step_time, report = fit(log, step_log)
+    settings = {**settings_beside(step_log, log.config), **(engine or {})}
+    try:
+        converted = msgspec.convert(settings, EngineSettings)
+    except msgspec.ValidationError as error:
+        raise BadConfig(f"engine settings: {error}") from error
+    profile = Profile(
+        name=Path(step_log).name.split(".")[0],
+        engine=converted,
+        step_time=step_time,
+        source=f"fitted to {step_log}",
+        error=f"{report.mape:.1%} mean absolute, {report.p90:.1%} at p90, on held-back steps",
+    )
+    return profile, report
+
+
+def settings_beside(step_log: str, config: Config | None) -> dict[str, Any]:
+    """What is known of the engine that wrote a step log."""
+    path = Path(step_log)
+    meta = path.with_name(f"{path.name.split('.')[0]}.meta.json")
+    if meta.exists():
+        return {k: v for k, v in read_meta(meta).engine.items() if k not in ("name", "version")}
+    if config is None:
+        return {}
+    return {
+        "max_num_batched_tokens": config.budget,
+        "max_num_seqs": config.seqs,
+        "num_blocks": config.blocks,
+        "block_size": config.block_size,
+    }

@@ -7,6 +7,7 @@ lasted more than `OUTLIER` times what it says); they are left out of the second.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -47,7 +48,8 @@ def durations(log: StepLog) -> Floats:
     """Seconds of each step: until the next one begins where that follows at once, else until its outputs were read."""
     own = log.ended_at - log.scheduled_at
     gap = np.append(log.scheduled_at[1:] - log.ended_at[:-1], np.inf)
-    return own + np.where((gap >= 0) & (gap < BACK_TO_BACK_S), gap, 0.0)
+    seconds: Floats = own + np.where((gap >= 0) & (gap < BACK_TO_BACK_S), gap, 0.0)
+    return seconds
 
 
 def knots_for(tokens: npt.NDArray[np.int64]) -> list[int]:
@@ -66,7 +68,7 @@ def knots_for(tokens: npt.NDArray[np.int64]) -> list[int]:
 def features(log: StepLog, knots: list[int]) -> Floats:
     """(steps, coefficients): constant, ramps of f, decode, KV, attention, prefill context, rows."""
     tokens = (log.prefill + log.decode).astype(np.float64)
-    ramps = [np.clip(tokens - a, 0.0, b - a) for a, b in zip(knots[:-1], knots[1:], strict=True)]
+    ramps = [np.clip(tokens - a, 0.0, b - a) for a, b in pairwise(knots)]
     return np.column_stack(
         [np.ones_like(tokens), *ramps, log.decode, log.context, log.attention, log.prefill_context, log.rows]
     ).astype(np.float64)
@@ -79,7 +81,8 @@ def solve(x: Floats, seconds: Floats) -> Floats:
     weighted = x / seconds[:, None]
     scale = np.maximum(np.abs(weighted).max(axis=0), 1e-300)
     solution: Floats = nnls(weighted / scale, np.ones(len(seconds)), maxiter=50 * x.shape[1])[0]
-    return solution / scale
+    unscaled: Floats = solution / scale
+    return unscaled
 
 
 def fit(log: StepLog, source: str = "step log") -> tuple[StepTime, FitReport]:
@@ -134,7 +137,8 @@ def modelled(log: StepLog, step_time: StepTime) -> Floats:
         step_time.decode_s, step_time.kv_token_s, step_time.prefill_attention_s, step_time.prefill_context_s,
         step_time.sequence_s,
     ]  # fmt: skip
-    return features(log, knots) @ np.array([step_time.overhead_s + step_time.knots_s[0], *slopes, *tail])
+    seconds: Floats = features(log, knots) @ np.array([step_time.overhead_s + step_time.knots_s[0], *slopes, *tail])
+    return seconds
 
 
 def scaled(step_time: StepTime, factor: float) -> StepTime:

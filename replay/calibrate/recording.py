@@ -97,7 +97,7 @@ class Recording:
         delivered = calls["observed_status"].to_numpy(zero_copy_only=False) == "ok"
         figures: dict[str, float] = {}
         for name, phase in zip(("before", "during", "after"), self.meta.phases, strict=False):
-            inside = (arrivals >= phase.start_s) & (arrivals < phase.end_s)
+            inside = phase.holds(arrivals)
             if inside.any():
                 figures[f"delivered_{name}"] = float(delivered[inside].mean())
         figures["attempts"] = self.attempts.num_rows

@@ -151,7 +151,7 @@ def predicted(recording: Recording, results: Results) -> dict[str, float]:
     delivered = results.calls["outcome"].to_numpy(zero_copy_only=False) == "delivered"
     figures: dict[str, float] = {}
     for name, phase in zip(("before", "during", "after"), recording.meta.phases, strict=False):
-        inside = (arrivals >= phase.start_s) & (arrivals < phase.end_s)
+        inside = phase.holds(arrivals)
         figures[f"delivered_{name}"] = float(delivered[inside].mean()) if inside.any() else 0.0
     replicas = results.replicas
     figures["attempts"] = results.attempts.num_rows

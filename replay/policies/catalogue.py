@@ -1,4 +1,4 @@
-"""The named policies. Each says only what it changes; the rest is the run's base policy: its clients and its network."""
+"""The named policies. Each says only what it changes; the rest is the run's base policy: its clients and network."""
 
 from __future__ import annotations
 

@@ -1,0 +1,212 @@
+"""What a run is told: an experiment file, flags, the environment, what the log shows; and which of them won."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import yaml
+
+from replay.errors import BadConfig, UnknownName
+from replay.phases import Phase, around
+from replay.policies.catalogue import CATALOGUE, apply, entry, merged, resolve
+from replay.policies.knobs import Client, Fleet, Network, Policy
+from replay.profiles.loader import load_profile
+from replay.profiles.profile import EngineSettings, Profile
+from trace_schema.fold import ObservedClient
+
+Seconds = Annotated[float, msgspec.Meta(ge=0.0)]
+
+
+class Overload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When the overload was, in seconds from the start of the trace."""
+
+    start_s: Seconds
+    end_s: Seconds
+
+    def __post_init__(self) -> None:
+        if self.end_s <= self.start_s:
+            raise ValueError("end_s must come after start_s")
+
+
+class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that decides a run's results, but for the trace."""
+
+    profile: str | None = None
+    """File of an engine profile."""
+    engine: dict[str, Any] = {}
+    """Settings of the engine that differ from the profile's, by the names of `EngineSettings`."""
+    client: Client = Client()
+    """How clients behave under every policy that does not say otherwise."""
+    network: Network = Network()
+    policies: Annotated[list[str | dict[str, Any]], msgspec.Meta(min_length=1)] = msgspec.field(
+        default_factory=lambda: list(CATALOGUE)
+    )
+    """Names of the catalogue, files, or policies written out: `name`, `based_on` (a name), and the knobs to turn."""
+    fleet: Fleet = Fleet()
+    seeds: Annotated[int, msgspec.Meta(ge=1)] = 1
+    overload: Overload | None = None
+    """Null: what the trace says, or what its arrivals show."""
+    as_logged: str | None = None
+    """The policy under which the log was recorded: it is replayed first, and compared with what the log shows."""
+    slo_s: Seconds | None = None
+    """A call is on time when it is delivered so many seconds after its arrival; null: the client's timeout."""
+    until_s: Seconds | None = None
+    drain_s: Seconds | None = None
+    warmup_s: Seconds = 0.0
+    timeline_interval_s: Seconds = 1.0
+
+
+Sourced = Mapping[str, tuple[Any, str]]
+"""Settings by dotted key: (value, where it comes from)."""
+
+
+def read_experiment(path: str) -> dict[str, Any]:
+    """The settings in an experiment file, whose paths count from its own directory. Raises BadConfig."""
+    settings = read_yaml(path)
+    profile = settings.get("profile")
+    if isinstance(profile, str):
+        settings["profile"] = str(Path(path).parent / profile)
+    checked(settings, path)
+    return settings
+
+
+def read_yaml(path: str) -> dict[str, Any]:
+    """A YAML file that holds a mapping. Raises BadConfig."""
+    try:
+        loaded = yaml.safe_load(Path(path).read_text())
+    except OSError as error:
+        raise BadConfig(f"{path}: cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadConfig(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(loaded, dict):
+        raise BadConfig(f"{path}: must hold keys and values")
+    return loaded
+
+
+def checked(settings: Mapping[str, Any], where: str) -> Experiment:
+    """The settings as an Experiment. Raises BadConfig that names the key, and the nearest valid one."""
+    check_keys(settings, Experiment, where)
+    try:
+        return msgspec.convert(settings, Experiment)
+    except msgspec.ValidationError as error:
+        raise BadConfig(f"{where}: {error}") from error
+
+
+def check_keys(settings: Mapping[str, Any], kind: Any, where: str, prefix: str = "") -> None:
+    """Raise BadConfig for a key that `kind`, a Struct, does not have, at any depth."""
+    valid = {f.name: f.type for f in msgspec.structs.fields(kind)}
+    for key, value in settings.items():
+        if key not in valid:
+            known = [prefix + name for name in valid]
+            raise BadConfig(f"{where}: {UnknownName.of('key', f'{prefix}{key}', known)}")
+        inner = [t for t in (valid[key], *getattr(valid[key], "__args__", ())) if is_struct(t)]
+        if inner and isinstance(value, Mapping):
+            check_keys(value, inner[0], where, f"{prefix}{key}.")
+
+
+def is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested settings as (dotted key, value)."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def log_settings(client: ObservedClient) -> dict[str, Any]:
+    """What a log shows of its clients, as settings. Its timeout is on each call of the trace already."""
+    known = {
+        "max_attempts": client.max_attempts,
+        "backoff_base_s": client.backoff_base_s,
+        "backoff_factor": client.backoff_factor,
+        "backoff_jitter": client.backoff_jitter,
+    }
+    known = {key: value for key, value in known.items() if value is not None}
+    settings: dict[str, Any] = {"client": known} if known else {}
+    if client.timeouts or client.retries:
+        settings["as_logged"] = "cancel" if client.retries else "no_retry"
+    return settings
+
+
+def layered(layers: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[Experiment, Sourced]:
+    """One experiment from (source, settings), later ones winning key by key; and the source of each setting.
+
+    Raises BadConfig for an impossible setting.
+    """
+    together: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for source, settings in layers:
+        together = merged(together, settings)
+        sources |= {key: source for key, _ in flat(settings)}
+    experiment = checked(together, "settings")
+    resolved = {key: (value, sources.get(key, "default")) for key, value in flat(msgspec.to_builtins(experiment))}
+    return experiment, resolved
+
+
+def policies_of(experiment: Experiment) -> list[Policy]:
+    """The policies of an experiment over its clients and network, the log's own first.
+
+    Raises BadConfig for a policy that is impossible or named twice.
+    """
+    base = Policy(name="base", client=experiment.client, network=experiment.network)
+    wanted = list(experiment.policies)
+    own = experiment.as_logged
+    if own is not None:
+        wanted = [own, *(p for p in wanted if p != own)]
+    policies = [policy_of(p, base) for p in wanted]
+    names = [p.name for p in policies]
+    for name in names:
+        if names.count(name) > 1:
+            raise BadConfig(f"policy {name!r} is given twice")
+    return policies
+
+
+def policy_of(wanted: str | Mapping[str, Any], base: Policy) -> Policy:
+    """A policy by name, from a file, or written out. Raises BadConfig."""
+    if isinstance(wanted, Mapping):
+        return written_policy(wanted, base, f"policy {wanted.get('name', '')!r}")
+    if wanted.endswith((".yaml", ".yml", ".json")):
+        return written_policy(read_yaml(wanted), base, wanted)
+    return resolve(wanted, base)
+
+
+def written_policy(settings: Mapping[str, Any], base: Policy, where: str) -> Policy:
+    """A policy from its settings. Raises BadConfig that names the key."""
+    knobs = dict(settings)
+    name = knobs.pop("name", None)
+    if not isinstance(name, str) or not name.replace("_", "").replace("-", "").isalnum():
+        raise BadConfig(f"{where}: a policy needs a name of letters, digits, '_' and '-'")
+    based_on = knobs.pop("based_on", None)
+    check_keys(knobs, Policy, where)
+    below = merged(entry(based_on).knobs, knobs) if based_on is not None else knobs
+    try:
+        return apply(below, base, name)
+    except msgspec.ValidationError as error:
+        raise BadConfig(f"{where}: {error}") from error
+
+
+def profile_of(experiment: Experiment) -> Profile:
+    """The engine profile of an experiment, with its settings applied. Raises BadConfig and BadInput."""
+    if experiment.profile is None:
+        raise BadConfig("no engine profile: give one with --profile, or make one with replay calibrate")
+    profile = load_profile(experiment.profile)
+    check_keys(experiment.engine, EngineSettings, "settings", "engine.")
+    settings = merged(msgspec.to_builtins(profile.engine), experiment.engine)
+    try:
+        return msgspec.structs.replace(profile, engine=msgspec.convert(settings, EngineSettings))
+    except msgspec.ValidationError as error:
+        raise BadConfig(f"settings: engine: {error}") from error
+
+
+def phases_of(experiment: Experiment, found: list[Phase]) -> list[Phase]:
+    """The phases of a run: around the overload that it was told of, else those found in the trace."""
+    if experiment.overload is None:
+        return found
+    return around(experiment.overload.start_s, experiment.overload.end_s)

@@ -1,0 +1,49 @@
+"""Files of a run directory, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from replay.errors import BadConfig
+
+
+class Store:
+    """A run directory."""
+
+    def __init__(self, root: str) -> None:
+        self.root = Path(root)
+
+    def create(self) -> None:
+        """Make the directory. Raises BadConfig when it cannot be written."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadConfig(f"{self.root}: cannot be made: {error.strerror}") from error
+        if not os.access(self.root, os.W_OK):
+            raise BadConfig(f"{self.root}: cannot be written: permission denied")
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a file; None when it is not there."""
+        path = self.root / name
+        return path.read_bytes() if path.exists() else None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file under a temporary name, then rename it. Raises BadConfig."""
+        target = self.root / name
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_bytes(content)
+            os.replace(temporary, target)
+        except OSError as error:
+            raise BadConfig(f"{target}: cannot be written: {error.strerror}") from error
+
+    def write_table(self, name: str, table: pa.Table) -> None:
+        """Write a table as Parquet, as `write` does."""
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, compression="zstd")
+        self.write(name, sink.getvalue().to_pybytes())
