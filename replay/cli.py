@@ -248,7 +248,7 @@ def sql(run_directory: str, statement: str | None, format: str, as_json: bool) -
     from queries import run_sql
     from replay.report.tables import render
 
-    text = statement if statement is not None else click.get_text_stream("stdin").read()
+    text = statement if statement is not None else sys.stdin.read()
     if not text.strip():
         raise BadConfig("replay sql RUN SQL: no SQL was given")
     click.echo(render(run_sql(run_directory, text), "json" if as_json else format))

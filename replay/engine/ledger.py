@@ -128,8 +128,8 @@ def become_attended(S: State, x: int) -> None:
 
 
 @hot
-def charge_chunk(S: State, rep: Replica, slot: int, token_fs: int, share_fs: int, kv_fs: float, tokens: int) -> None:
-    """Charge the chunk that `slot` computes in this step. `tokens`: of the whole step.
+def charge_chunk(S: State, slot: int, token_fs: int, share_fs: int, kv_fs: float, tokens: int, rows: int) -> None:
+    """Charge the chunk that `slot` computes in this step. `tokens` and `rows`: of the whole step.
 
     What a preemption made it compute again is charged apart.
     """
@@ -140,6 +140,8 @@ def charge_chunk(S: State, rep: Replica, slot: int, token_fs: int, share_fs: int
     decodes = n == 1 and before >= S.executions[x].prompt
     own = S.settings.sequence * FS
     marginal = S.step_seconds[tokens] - S.step_seconds[tokens - n]
+    if rows == 1:
+        marginal += S.settings.overhead
     if decodes:
         own += S.settings.decode * FS + kv_fs * after
     else:
@@ -184,7 +186,7 @@ def post_step(S: State, rep: Replica, decoding: int, chunks: int, tokens: int, m
     if decoding > 0:
         post_decoding(S, rep, tokens, rows, token_fs, share_fs, kv_fs)
     for k in range(chunks):
-        charge_chunk(S, rep, S.chunks[k], token_fs, share_fs, kv_fs, tokens)
+        charge_chunk(S, S.chunks[k], token_fs, share_fs, kv_fs, tokens, rows)
     post_busy(S, rep, duration)
 
 

@@ -1,0 +1,257 @@
+"""One replica: queue, batch, and a step at a time, request by request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from replay.profiles.profile import Profile
+from tests.naive.pool import Key, Pool
+
+
+@dataclass(eq=False)
+class Execution:
+    """A request in an engine."""
+
+    id: int
+    call: Any
+    replica: int
+    prompt: int
+    output: int
+    keys: list[Key]
+    priority: int = 0
+    queued: float | None = None
+    admitted: float | None = None
+    first_output: float | None = None
+    end: float | None = None
+    state: str = "sent"
+    outputs: int = 0
+    computed: int = 0
+    peak: int = 0
+    blocks: list[int] = field(default_factory=list)
+    hits: int = 0
+    cached: int | None = None
+    computed_prompt: int = 0
+    computed_total: int = 0
+    recomputed: int = 0
+    preemptions: int = 0
+    salvaged_tokens: int = 0
+    waiters: list[Any] = field(default_factory=list)
+    connected: int = 0
+    attempts: int = 0
+    abort_sent: bool = False
+    orphaned_at: float = -1.0
+    arrived_in_step: int | None = None
+    ledger: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt + self.outputs
+
+    @property
+    def attended(self) -> bool:
+        return bool(self.waiters)
+
+    def charge(self, name: str, seconds: float) -> None:
+        self.ledger[name] = self.ledger.get(name, 0.0) + seconds
+
+
+@dataclass
+class Row:
+    """A request's part of a step."""
+
+    execution: Execution
+    n: int
+    before: int
+
+    @property
+    def decodes(self) -> bool:
+        return self.n == 1 and self.before >= self.execution.prompt
+
+
+class Replica:
+    """The scheduler of vLLM V1 with one step in flight."""
+
+    def __init__(self, index: int, profile: Profile) -> None:
+        self.index, self.engine, self.time = index, profile.engine, profile.step_time
+        self.pool = Pool(self.engine.num_blocks, self.engine.prefix_caching)
+        self.waiting: list[Execution] = []
+        self.running: list[Execution] = []
+        self.rows: list[Row] | None = None
+        self.steps = 0
+        self.busy = 0.0
+        self.counter_prompt = self.computed_prompt = 0
+        self.inbox: list[Execution] = []
+        self.outstanding = 0
+        self.preempted: list[Execution] = []
+
+    def f(self, tokens: int) -> float:
+        """f(T) of the step-time model."""
+        if tokens == 0:
+            return 0.0
+        x, y = self.time.knots_tokens, self.time.knots_s
+        if len(x) > 1 and tokens > x[-1]:
+            return y[-1] + (y[-1] - y[-2]) / (x[-1] - x[-2]) * (tokens - x[-1])
+        return float(np.interp(tokens, x, y))
+
+    def enqueue(self, execution: Execution) -> None:
+        self.waiting.append(execution)
+        self.order()
+
+    def order(self) -> None:
+        if self.engine.policy == "priority":
+            self.waiting.sort(key=lambda x: (x.priority, x.queued, x.id))
+
+    def blocks_for(self, tokens: int) -> int:
+        return -(-tokens // self.engine.block_size)
+
+    def grow(self, x: Execution, n: int) -> None:
+        """Blocks for n more tokens; the full ones are published."""
+        while len(x.blocks) < self.blocks_for(x.computed + n):
+            x.blocks.append(self.pool.take(x))
+        for j in range(x.computed // self.engine.block_size, (x.computed + n) // self.engine.block_size):
+            self.pool.publish(x.blocks[j], x.keys[j], x)
+
+    def let_go(self, x: Execution) -> None:
+        self.pool.release(x.blocks, x)
+        x.blocks = []
+        x.peak = max(x.peak, x.computed)
+
+    def preempt(self, x: Execution) -> None:
+        self.running.remove(x)
+        self.let_go(x)
+        x.computed, x.state = 0, "waiting"
+        x.preemptions += 1
+        self.waiting.insert(0, x)
+        self.order()
+        self.preempted.append(x)
+
+    def schedule(self, now: float) -> list[Row]:
+        """Decide a step: what each request computes in it."""
+        rows: list[Row] = []
+        budget = self.engine.max_num_batched_tokens
+        limit = self.engine.long_prefill_token_threshold
+        if limit == 0 or len(self.running) + len(self.waiting) <= 1:
+            limit = budget
+        self.preempted = []
+        k = 0
+        while k < len(self.running) and budget > 0:
+            x = self.running[k]
+            n = min(x.tokens - x.computed, limit, budget)
+            while self.blocks_for(x.computed + n) - len(x.blocks) > len(self.pool.free):
+                victim = self.running[-1]
+                if self.engine.policy == "priority":
+                    victim = max(self.running, key=lambda q: (q.priority, q.queued))
+                if self.running.index(victim) < k:
+                    k -= 1
+                for row in [r for r in rows if r.execution is victim]:
+                    budget += row.n
+                    rows.remove(row)
+                self.preempt(victim)
+                if victim is x:
+                    break
+            if x.state == "waiting":
+                break
+            self.grow(x, n)
+            rows.append(Row(x, n, x.computed))
+            budget -= n
+            k += 1
+        if not self.preempted:
+            self.admit(rows, budget, limit, now)
+        return rows
+
+    def admit(self, rows: list[Row], budget: int, limit: int, now: float) -> None:
+        """From the head of the queue, while there is room."""
+        size = self.engine.block_size
+        while budget > 0 and self.waiting and len(self.running) < self.engine.max_num_seqs:
+            x = self.waiting[0]
+            hits: list[int] = []
+            if self.engine.prefix_caching:
+                for j in range((x.tokens - 1) // size):
+                    block = self.pool.find(x.keys[j])
+                    if block is None:
+                        break
+                    hits.append(block)
+            idle = sum(block in self.pool.free for block in hits)
+            reserve = int(self.engine.watermark * self.engine.num_blocks) if self.running else 0
+            if self.blocks_for(x.tokens) - len(hits) + idle + reserve > len(self.pool.free):
+                break
+            self.waiting.pop(0)
+            self.running.append(x)
+            x.state = "running"
+            for block in hits:
+                self.pool.touch(block, x)
+            x.blocks, x.hits, x.computed = list(hits), len(hits), len(hits) * size
+            if x.admitted is None:
+                x.admitted, x.cached = now, x.computed
+            n = min(x.tokens - x.computed, limit, budget)
+            self.grow(x, n)
+            rows.append(Row(x, n, x.computed))
+            budget -= n
+
+    def start(self, rows: list[Row]) -> float:
+        """Enter a step in the books; returns its duration."""
+        t = self.time
+        total = sum(r.n for r in rows)
+        mixed = any(not r.decodes for r in rows)
+        kv = t.kv_token_s * (t.mixed_kv_factor if mixed else 1.0)
+        duration = t.overhead_s + t.sequence_s * len(rows) + self.f(total)
+        for row in rows:
+            x = row.execution
+            if row.decodes:
+                own = t.decode_s + kv * (row.before + 1)
+            else:
+                own = t.prefill_attention_s * row.n * (row.before + row.n / 2) + t.prefill_context_s * row.before
+            duration += own
+            charge = self.f(total) * row.n / total + t.overhead_s / len(rows) + t.sequence_s + own
+            alone = t.overhead_s if len(rows) == 1 else 0.0
+            x.charge("marginal", self.f(total) - self.f(total - row.n) + t.sequence_s + own + alone)
+            again = max(min(row.before + row.n, x.peak) - row.before, 0)
+            x.recomputed += again
+            x.charge("recompute", charge * again / row.n)
+            who = "attended" if x.attended else "orphan"
+            x.charge(f"{who}_{'decode' if row.decodes else 'prefill'}", charge * (1 - again / row.n))
+            prompt = min(row.before + row.n, x.prompt) - min(row.before, x.prompt)
+            x.computed_prompt += prompt
+            self.computed_prompt += prompt
+            x.computed += row.n
+            x.computed_total += row.n
+        self.rows = rows
+        self.busy += duration
+        self.steps += 1
+        return duration
+
+    def remove(self, x: Execution) -> None:
+        """Out of the queue or the batch, for good."""
+        (self.running if x.state == "running" else self.waiting).remove(x)
+        self.let_go(x)
+
+    def read_outputs(self, now: float) -> list[Execution]:
+        """The step is over: one token for each request that has computed all of its own. Returns those that finish."""
+        finished = []
+        for row in self.rows or []:
+            x = row.execution
+            if x.state != "running" or x.computed < x.tokens:
+                continue
+            if x.outputs == 0:
+                x.first_output = now
+                self.counter_prompt += x.prompt
+            x.outputs += 1
+            if x.outputs >= x.output:
+                finished.append(x)
+        self.rows = None
+        return finished
+
+    def finish(self, x: Execution, now: float) -> None:
+        """Credit the producers of what it reused, and remove it."""
+        for j, block in enumerate(x.blocks[: x.hits] if x.attended else []):
+            producer = self.pool.producer.get(block)
+            if producer is None or producer is x:
+                continue
+            if (j + 1) * self.engine.block_size <= producer.prompt:
+                producer.salvaged_tokens += self.engine.block_size
+            self.pool.producer[block] = None
+        self.remove(x)
+        x.state, x.end = "finished", now
