@@ -30,7 +30,7 @@ from replay.engine.gateway import attempt_arrives, disconnect_arrives, execution
 from replay.engine.kernel import cold, entry, hot
 from replay.engine.ledger import settle, step_overhead_s
 from replay.engine.queue import enqueue
-from replay.engine.scheduler import abort, coast, end_step, finish, room_to_trace, schedule
+from replay.engine.scheduler import abort, coast, end_step, finish, room_to_trace, schedule, unread_tokens
 from replay.engine.state import (
     BLOCKED_BY_BLOCKS,
     DECODING,
@@ -177,7 +177,7 @@ def start_step(S: State, rep: Replica) -> bool:
         return True
     coast(S, rep, next_outside(S))
     duration = schedule(S, rep)
-    if duration > 0.0:
+    if duration >= 0.0:
         S.progress.steps += 1
         rep.empty_steps = 0
         rep.stepping = 1
@@ -319,7 +319,7 @@ def close_books(S: State) -> None:
         if x == NONE:
             continue
         rep = S.replicas[S.executions[x].replica]
-        S.executions[x].outputs = outputs_of(S, rep, slot)
+        S.executions[x].outputs = outputs_of(S, rep, slot) - unread_tokens(S, rep, slot)
         computed = S.slots[slot].offset
         if S.slots[slot].kind == DECODING:
             computed += rep.clock

@@ -36,6 +36,9 @@ from replay.engine.state import (
     State,
 )
 
+NOTHING = -1.0
+"""Duration of a step without a row."""
+
 
 @hot
 def chunk_limit(S: State, rep: Replica) -> int:
@@ -300,7 +303,7 @@ def may_skip_admission(S: State, rep: Replica) -> bool:
 
 @hot
 def schedule(S: State, rep: Replica) -> float:
-    """Decide the step that starts now; returns its duration in seconds, 0.0 when there is nothing to run."""
+    """Decide the step that starts now; returns its duration in seconds, NOTHING when no request can run."""
     rep.passes += 1
     rep.chunks = 0
     rep.preempted = 0
@@ -314,7 +317,7 @@ def schedule(S: State, rep: Replica) -> float:
         rep.blocked = NOT_BLOCKED
     elif not may_skip_admission(S, rep):
         budget = admit(S, rep, budget)
-    duration = 0.0
+    duration = NOTHING
     if budget < S.settings.max_tokens:
         duration = enter_step(S, rep, S.settings.max_tokens - budget)
     resume_paused(S, rep)
@@ -435,6 +438,14 @@ def room_to_trace(S: State) -> bool:
 
 
 @hot
+def unread_tokens(S: State, rep: Replica, slot: int) -> int:
+    """1 for a decoding request that takes part in the step in flight, whose token has not been read yet; else 0."""
+    if not rep.stepping or S.slots[slot].kind != DECODING:
+        return 0
+    return 1 if not rep.walked or S.slots[slot].pass_no == rep.passes else 0
+
+
+@hot
 def abort(S: State, rep: Replica, x: int) -> bool:
     """Abort execution `x` now, wherever it is; returns whether it was still alive.
 
@@ -447,13 +458,10 @@ def abort(S: State, rep: Replica, x: int) -> bool:
             rep.blocked = NOT_BLOCKED
     elif status == RUNNING:
         slot = S.executions[x].slot
-        unread = rep.stepping and S.slots[slot].kind == DECODING
-        if unread and (not rep.walked or S.slots[slot].pass_no == rep.passes):
-            rep.decoded -= 1
-            evict(S, rep, slot, 0, 0)
-            S.executions[x].outputs -= 1
-        else:
-            evict(S, rep, slot, 0, 0)
+        unread = unread_tokens(S, rep, slot)
+        rep.decoded -= unread
+        evict(S, rep, slot, 0, 0)
+        S.executions[x].outputs -= unread
     else:
         return False
     S.executions[x].status = ABORTED

@@ -144,6 +144,7 @@ def results(state: st.State, end_s: float, profile: Profile, policy: Policy, *, 
     """The tables of a run that came to its end at `end_s`."""
     state.progress["now"] = end_s
     loop.close_books(state)
+    state.calls["status"][state.progress["next_call"] :] = st.LIVE
     attempts = state.attempts[: state.progress["attempts"]]
     executions = state.executions[: state.progress["executions"]]
     idle = idle_e2e_s(state, policy)
@@ -197,7 +198,6 @@ def schedule_requests(
         raise BadInput.at("requests", "longer than the model or the KV pool takes", row=int(order[too_long[0]]) + 1)
     post_cancels(state, requests)
     state = run(state)
-    state.progress["now"] = state.progress["now"]
     loop.close_books(state)
     names = np.asarray(requests["request"])
     steps, rows = state.steps[: state.progress["traced_steps"]], state.rows[: state.progress["traced_rows"]]
