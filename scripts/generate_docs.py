@@ -1,0 +1,85 @@
+"""Write docs/schema.md and docs/queries.md from schemas and SQL files; `--check` tells whether they are current."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from queries import load, names
+from trace_schema.attempts import ATTEMPTS
+from trace_schema.calls import CALLS
+from trace_schema.fields import TableSchema
+from trace_schema.results import RESULTS
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def schema_page() -> str:
+    """Every table: its fields with type, unit and sentence."""
+    parts = [
+        "# Schemas",
+        "Generated from `trace_schema/` by `make docs`. A field marked ? may be null: unknown in a trace, not happened "
+        "in a result.",
+        "## What a trace is made of",
+        *map(table_section, (ATTEMPTS, CALLS)),
+        "## What a run writes",
+        *map(table_section, RESULTS),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def table_section(schema: TableSchema) -> str:
+    """One table."""
+    rows = [f"| `{f.name}`{'?' if f.nullable else ''} | {f.type} | {f.unit} | {f.doc} |" for f in schema.fields]
+    head = ["| field | type | unit | |", "|---|---|---|---|"]
+    return f"### {schema.name}\n\nOne row: {schema.row}.\n\n" + "\n".join([*head, *rows])
+
+
+def queries_page() -> str:
+    """Every named query: what it answers, its parameters, its columns."""
+    parts = [
+        "# Queries",
+        "Generated from the headers of `queries/*.sql` by `make docs`. `replay query NAME RUN` runs one; `-p key=value` "
+        "sets a parameter. The files read the views of `views.sql`, so that they can be run in a plain `duckdb` shell too.",
+        *map(query_section, names()),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def query_section(name: str) -> str:
+    """One query."""
+    query = load(name)
+    lines = [f"## {name}", query.purpose]
+    if query.parameters:
+        lines.append(
+            "Parameters: " + ", ".join(f"`{key}` = {value:g}" for key, value in query.parameters.items()) + "."
+        )
+    lines.append("\n".join(f"- {part.strip()}" for part in query.columns.split(";")))
+    return "\n\n".join(lines)
+
+
+PAGES = {"schema.md": schema_page, "queries.md": queries_page}
+
+
+def stale() -> Iterable[str]:
+    """Pages that are not what their sources say."""
+    for name, page in PAGES.items():
+        path = DOCS / name
+        if not path.exists() or path.read_text() != page():
+            yield name
+
+
+def main() -> None:
+    if "--check" in sys.argv:
+        names_of_stale = list(stale())
+        if names_of_stale:
+            sys.exit(f"not current: {', '.join(names_of_stale)}; run make docs")
+        return
+    DOCS.mkdir(exist_ok=True)
+    for name, page in PAGES.items():
+        (DOCS / name).write_text(page())
+
+
+if __name__ == "__main__":
+    main()
