@@ -145,7 +145,7 @@ def is_blank(array: pa.Array) -> np.ndarray[Any, Any]:
 def times(array: pa.Array, rows: np.ndarray[Any, Any], good: np.ndarray[Any, Any], dropped: Dropped) -> pa.Array:
     """Seconds, from numbers, timestamps or ISO 8601 texts (taken as UTC where they name no zone)."""
     if pa.types.is_timestamp(array.type):
-        return pc.divide(array.cast(pa.timestamp("ns")).cast(pa.int64()).cast(pa.float64()), 1e9)
+        return pc.divide(array.cast(pa.timestamp("ns")).cast(pa.int64()).cast(pa.float64(), safe=False), 1e9)
     seconds = as_floats(array)
     if seconds.null_count and pa.types.is_string(array.type):
         seconds = pc.coalesce(seconds, iso_seconds(array))
@@ -167,7 +167,7 @@ def iso_seconds(array: pa.Array) -> pa.Array:
         naive = pc.cast(pc.if_else(zoned, None, text), pa.timestamp("ns")).cast(pa.int64())
     except pa.ArrowInvalid:
         return pa.nulls(len(array), pa.float64())
-    return pc.divide(pc.coalesce(with_zone, naive).cast(pa.float64()), 1e9)
+    return pc.divide(pc.coalesce(with_zone, naive).cast(pa.float64(), safe=False), 1e9)
 
 
 def instants(seconds: pa.Array) -> tuple[pa.Array, pa.Array]:

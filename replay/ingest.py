@@ -6,6 +6,7 @@ import glob
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -192,7 +193,8 @@ def write_trace(trace: Trace, path: str) -> None:
         pq.write_table(table, temporary, compression="zstd")
         os.replace(temporary, target)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         raise BadConfig(f"{path}: cannot be written: {error.strerror or error}") from error
 
 

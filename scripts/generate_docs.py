@@ -40,8 +40,8 @@ def queries_page() -> str:
     """Every named query: what it answers, its parameters, its columns."""
     parts = [
         "# Queries",
-        "Generated from the headers of `queries/*.sql` by `make docs`. `replay query NAME RUN` runs one; `-p key=value` "
-        "sets a parameter. The files read the views of `views.sql`, so that they can be run in a plain `duckdb` shell too.",
+        "Generated from the headers of `queries/*.sql` by `make docs`. `replay query NAME RUN` runs one; `-p key=value`"
+        " sets a parameter. They read the views of `views.sql`, so that they run in a plain `duckdb` shell too.",
         *map(query_section, names()),
     ]
     return "\n\n".join(parts) + "\n"

@@ -5,7 +5,6 @@ An attempt without a `retry_group` is a call of its own: nothing is joined by gu
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -195,7 +194,7 @@ def common_count(attempts: npt.NDArray[np.int64]) -> int | None:
 def backoff(number: npt.NDArray[np.int64], waits: Floats) -> tuple[float | None, float | None, float | None]:
     """(base_s, factor, jitter) of `wait n = base * factor ** (n - 1) * (1 - jitter * U)`, U uniform in [0, 1).
 
-    factor: the median ratio of the median waits of successive retries, to 0.1; base and jitter: from the 0.5% and
+    factor: the geometric mean ratio of the median waits of successive retries, to 0.1; base and jitter: from the 0.5% and
     99.5% quantiles of `wait / factor ** (n - 1)`, to two significant digits.
     """
     if len(waits) < WAITS_LEAST:
@@ -203,10 +202,10 @@ def backoff(number: npt.NDArray[np.int64], waits: Floats) -> tuple[float | None,
     medians = [
         float(np.median(waits[number == n])) for n in range(1, int(number.max()) + 1) if (number == n).sum() >= 3
     ]
-    ratios = [b / a for a, b in pairwise(medians)]
-    factor = max(round(float(np.median(ratios)), 1), 1.0) if ratios else 1.0
+    steps = len(medians) - 1
+    factor = max(round((medians[-1] / medians[0]) ** (1.0 / steps), 1), 1.0) if steps > 0 else 1.0
     scaled = waits / factor ** (number - 1)
     low, high = (float(q) for q in np.quantile(scaled, [0.005, 0.995]))
     base = float(f"{high:.2g}")
     jitter = min(max(float(f"{1.0 - low / high:.2g}"), 0.0), 1.0)
-    return base, factor if ratios else None, jitter
+    return base, factor if steps > 0 else None, jitter

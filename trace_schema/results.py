@@ -82,8 +82,8 @@ TIMELINE = TableSchema(
     "timeline",
     "one replica as a scraper of its metrics would see it at one instant",
     (
-        required("sample_s", F64, "s", "when"),
-        required("replica", I32, "id", "which replica"),
+        required("sample_s", F64, "s", "instant of the look"),
+        required("replica", I32, "id", "replica that it is about"),
         required("running", I32, "count", "requests in the batch"),
         required("waiting", I32, "count", "requests in the queue"),
         required("used_blocks", I64, "blocks", "KV blocks held by running requests"),
@@ -99,7 +99,7 @@ REPLICAS = TableSchema(
     "replicas",
     "one replica at the end of the run",
     (
-        required("replica", I32, "id", "which replica"),
+        required("replica", I32, "id", "replica that it is about"),
         required("end_s", F64, "s", "when the run ended"),
         required("steps", I64, "count", "steps that ran something"),
         required("busy_ns", I64, "ns", "sum of the steps' durations"),
@@ -120,7 +120,7 @@ STEPS = TableSchema(
     "steps",
     "one step of one replica that ran something",
     (
-        required("replica", I32, "id", "which replica"),
+        required("replica", I32, "id", "replica that it is about"),
         required("step", I64, "count", "its place in the replica's schedule"),
         required("scheduled_at_s", F64, "s", "when the scheduler decided it"),
         required("start_s", F64, "s", "when it began to run"),
