@@ -194,16 +194,15 @@ def common_count(attempts: npt.NDArray[np.int64]) -> int | None:
 def backoff(number: npt.NDArray[np.int64], waits: Floats) -> tuple[float | None, float | None, float | None]:
     """(base_s, factor, jitter) of `wait n = base * factor ** (n - 1) * (1 - jitter * U)`, U uniform in [0, 1).
 
-    factor: the geometric mean ratio of the median waits of successive retries, to 0.1; base and jitter: from the 0.5% and
-    99.5% quantiles of `wait / factor ** (n - 1)`, to two significant digits.
+    factor: the geometric mean ratio of successive retries' waits (their 95% quantiles), to 0.1; base and jitter: from
+    the 0.5% and 99.5% quantiles of `wait / factor ** (n - 1)`, to two significant digits.
     """
     if len(waits) < WAITS_LEAST:
         return None, None, None
-    medians = [
-        float(np.median(waits[number == n])) for n in range(1, int(number.max()) + 1) if (number == n).sum() >= 3
-    ]
-    steps = len(medians) - 1
-    factor = max(round((medians[-1] / medians[0]) ** (1.0 / steps), 1), 1.0) if steps > 0 else 1.0
+    counted = [n for n in range(1, int(number.max()) + 1) if (number == n).sum() > 2]
+    longest = [float(np.quantile(waits[number == n], 0.95)) for n in counted]
+    steps = len(longest) - 1
+    factor = max(round((longest[-1] / longest[0]) ** (1.0 / steps), 1), 1.0) if steps > 0 else 1.0
     scaled = waits / factor ** (number - 1)
     low, high = (float(q) for q in np.quantile(scaled, [0.005, 0.995]))
     base = float(f"{high:.2g}")
