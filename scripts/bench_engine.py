@@ -27,6 +27,8 @@ CASES = {
     "overload_clients_prefix": (40.0, True, True),
 }
 """By name: calls per second, prefix caching, clients that time out."""
+REPEATS = 3
+"""Runs of each case, of which the fastest counts: the first one also pays for fresh memory."""
 PREFIX_BLOCKS, PREFIXES, BLOCK = 32, 64, 16
 
 
@@ -75,9 +77,11 @@ def measure(case: str, n: int) -> dict[str, object]:
     rate, prefix, clients = CASES[case]
     simulate(calls_table(10, rate, prefix), policy(clients), profile(prefix))
     calls = calls_table(n, rate, prefix)
-    began = time.process_time()
-    results: Results = simulate(calls, policy(clients), profile(prefix))
-    seconds = time.process_time() - began
+    seconds = float("inf")
+    for _ in range(REPEATS):
+        began = time.process_time()
+        results: Results = simulate(calls, policy(clients), profile(prefix))
+        seconds = min(seconds, time.process_time() - began)
     return {
         "case": case,
         "calls": n,
