@@ -12,7 +12,7 @@ WITH windows AS (
     ) = 1
 ),
 seeds AS (SELECT policy, count(DISTINCT (profile, fleet, seed)) AS seeds FROM replicas GROUP BY ALL),
-both AS (
+split AS (
     SELECT 'all' AS attempts, * FROM windows
     UNION ALL
     SELECT 'retries' AS attempts, * FROM windows WHERE attempt > 0
@@ -24,7 +24,7 @@ SELECT
     quantile_cont(window_s, 0.1) AS p10_s,
     quantile_cont(window_s, 0.5) AS p50_s,
     quantile_cont(window_s, 0.9) AS p90_s
-FROM both
+FROM split
 JOIN seeds USING (policy)
 JOIN policies USING (policy)
 GROUP BY policy, position, attempts
