@@ -108,9 +108,7 @@ def grow(S: State, rep: Replica, slot: int, computed: int, n: int) -> None:
     rep.allocated += wanted - held
     if S.settings.caching:
         take(S, rep, slot, held, wanted)
-        x = S.slots[slot].execution
-        for j in range(computed // size, (computed + n) // size):
-            publish(S, rep, x, S.table[slot, j], j)
+        publish(S, rep, slot, computed // size, (computed + n) // size)
 
 
 @hot

@@ -50,20 +50,34 @@ def find(S: State, rep: Replica, key: int) -> int:
 
 
 @hot
-def publish(S: State, rep: Replica, x: int, b: int, j: int) -> None:
-    """Hash block `b`, which holds block `j` of `x`: others may hit it from now on."""
-    key = block_key(S, x, j)
-    S.blocks[b].key = key
-    S.blocks[b].chain = NONE
-    S.stories[b].producer = x
-    i = key & S.settings.table_mask
-    head = S.buckets[rep.index, i]
-    if head == NONE:
-        S.buckets[rep.index, i] = b
-    else:
-        while S.blocks[head].chain != NONE:
-            head = S.blocks[head].chain
-        S.blocks[head].chain = b
+def publish(S: State, rep: Replica, slot: int, first: int, end: int) -> None:
+    """Hash the blocks `table[slot, first:end]`: others may hit them from now on."""
+    x = S.slots[slot].execution
+    c = S.executions[x].call
+    hashed = S.calls[c].hash_count
+    hashes = S.calls[c].hash_start
+    content = S.settings.content_base + S.calls[c].content * S.settings.stride
+    for j in range(first, end):
+        b = S.table[slot, j]
+        key = content + j
+        if j < hashed:
+            key = S.hashes[hashes + j]
+        S.blocks[b].key = key
+        S.blocks[b].chain = NONE
+        S.stories[b].producer = x
+        append_to_chain(S, rep, b, key & S.settings.table_mask)
+
+
+@hot
+def append_to_chain(S: State, rep: Replica, b: int, bucket: int) -> None:
+    """Hang block `b` at the end of its bucket's chain."""
+    last = S.buckets[rep.index, bucket]
+    if last == NONE:
+        S.buckets[rep.index, bucket] = b
+        return
+    while S.blocks[last].chain != NONE:
+        last = S.blocks[last].chain
+    S.blocks[last].chain = b
 
 
 @hot
@@ -94,22 +108,15 @@ def unstrand(S: State, b: int) -> None:
 
 
 @hot
-def hold(S: State, b: int, x: int) -> None:
-    """`x` becomes the only holder of block `b`."""
-    S.blocks[b].state = hold_of(S, x)
-    if S.executions[x].orphan:
-        strand(S, b, x)
-
-
-@hot
 def take(S: State, rep: Replica, slot: int, first: int, end: int) -> None:
     """Fill `table[slot, first:end]` from the front of the free queue; the caller has counted them."""
     x = S.slots[slot].execution
+    hold = hold_of(S, x)
     j = first
     while j < end and rep.blank_count > 0:
         rep.blank_count -= 1
         b = S.blank[rep.index, rep.blank_count]
-        hold(S, b, x)
+        S.blocks[b].state = hold
         S.table[slot, j] = b
         j += 1
     while j < end:
@@ -118,25 +125,31 @@ def take(S: State, rep: Replica, slot: int, first: int, end: int) -> None:
         rep.ring_head += 1
         if S.blocks[b].state != -place:
             continue
-        hold(S, b, x)
+        S.blocks[b].state = hold
         forget(S, rep, b)
         S.table[slot, j] = b
         j += 1
+    if S.executions[x].orphan:
+        for k in range(first, end):
+            strand(S, S.table[slot, k], x)
 
 
 @hot
 def touch(S: State, slot: int, count: int) -> None:
     """Hold the `count` blocks in `hits` as the head of `table[slot]`, out of the free queue where they lie in it."""
     x = S.slots[slot].execution
+    hold = hold_of(S, x)
     for j in range(count):
         b = S.hits[j]
         S.table[slot, j] = b
         if S.blocks[b].state <= 0:
-            hold(S, b, x)
+            S.blocks[b].state = hold
+            if S.executions[x].orphan:
+                strand(S, b, x)
         else:
             if S.blocks[b].state < ATTENDED and not S.executions[x].orphan:
                 unstrand(S, b)
-            S.blocks[b].state += hold_of(S, x)
+            S.blocks[b].state += hold
 
 
 @cold

@@ -62,7 +62,6 @@ def new_execution(S: State, c: int) -> int:
     execution.end = INFINITY
     execution.waiters = NONE
     execution.slot = NONE
-    execution.ledger = NONE
     replica = x % S.settings.replicas
     if S.settings.least_outstanding:
         replica = 0

@@ -15,7 +15,7 @@ import math
 
 from replay.engine.blocks import attend_again, leave_unattended, now_ns
 from replay.engine.kernel import hot
-from replay.engine.state import DECODING, FS, NONE, NS, RUNNING, Replica, State
+from replay.engine.state import DECODING, FS, NS, RUNNING, Replica, State
 
 
 @hot
@@ -217,6 +217,5 @@ def post_busy(S: State, rep: Replica, duration: float) -> None:
 @hot
 def new_ledger(S: State, x: int) -> None:
     """An execution that is admitted for the first time gets a page in the ledger."""
-    if S.executions[x].ledger == NONE:
-        S.executions[x].ledger = S.progress.ledgers
-        S.progress.ledgers += 1
+    S.executions[x].ledger = S.progress.ledgers
+    S.progress.ledgers += 1

@@ -26,6 +26,7 @@ from replay.engine.state import (
     BLOCKED_BY_SLOTS,
     DECODING,
     FINISHED,
+    NO_PAGE,
     NONE,
     NOT_BLOCKED,
     PAUSED,
@@ -95,7 +96,7 @@ def decode_blocks(S: State, rep: Replica) -> None:
     slot = S.residues[rep.index, (residue + 1) % size].head
     while slot != NONE:
         j = (rep.clock + S.slots[slot].offset) // size
-        publish(S, rep, S.slots[slot].execution, S.table[slot, j], j)
+        publish(S, rep, slot, j, j + 1)
         slot = S.slots[slot].residue_next
 
 
@@ -250,7 +251,7 @@ def admit(S: State, rep: Replica, budget: int) -> int:
             break
         dequeue(S, rep, x)
         slot = seat(S, rep, x, count * size, count)
-        if S.executions[x].ledger == NONE:
+        if S.executions[x].ledger == NO_PAGE:
             new_ledger(S, x)
             S.executions[x].admitted = S.progress.now
             S.ledgers[S.executions[x].ledger].cached = min(count * size, S.executions[x].prompt)
@@ -434,7 +435,7 @@ def coast(S: State, rep: Replica, horizon: float) -> None:
 def room_to_trace(S: State) -> bool:
     """Whether the trace can hold two more steps: one that is coasted, and the one scheduled after it."""
     rows = S.progress.traced_rows + 2 * S.settings.max_num_seqs
-    return S.progress.traced_steps + 2 <= len(S.steps) and rows <= len(S.rows)
+    return S.progress.traced_steps + 2 < len(S.steps) and rows < len(S.rows)
 
 
 @hot

@@ -202,6 +202,7 @@ def new_state(
     residues["head"] = residues["tail"] = st.NONE
     progress = np.zeros(1, st.PROGRESS)
     progress["next_sample"] = np.inf
+    progress["ledgers"] = st.NO_PAGE + 1
     first_block = np.arange(replicas, dtype=i4)[:, None] * blocks
     buckets = int(array["bucket"].max(initial=0)) + 1
     n = len(array) + 16
@@ -243,23 +244,22 @@ def new_state(
 
 
 def grown(state: st.State) -> st.State:
-    """The same state with twice the room in every array that grows and is more than half full."""
+    """The same state with twice the room in every array that one more event might fill (see `loop.has_room`)."""
     progress, seqs = state.progress, int(state.settings["max_num_seqs"])
-    replicas = int(state.settings["replicas"])
-    used = {
+    wanted = {
         "attempts": progress["attempts"] + 1,
         "executions": progress["executions"] + 1,
         "ledgers": progress["ledgers"] + seqs,
         "heap": progress["heap"] + seqs + 8,
         "inbox": progress["executions"] + 1,
-        "samples": progress["samples"] + replicas,
+        "samples": progress["samples"] + state.settings["replicas"],
         "steps": progress["traced_steps"] + 2,
         "rows": progress["traced_rows"] + 2 * seqs,
     }
     larger = {}
     for name in GROWN:
         array = getattr(state, name)
-        if len(array) > 1 and 2 * int(used[name]) > len(array):
+        if int(wanted[name]) >= len(array) > 1:
             larger[name] = np.zeros(2 * len(array), array.dtype)
             larger[name][: len(array)] = array
     return state._replace(**larger)

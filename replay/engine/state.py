@@ -27,6 +27,8 @@ NOT_BLOCKED, BLOCKED_BY_SLOTS, BLOCKED_BY_BLOCKS = 0, 1, 2
 DONE, SLICE_ENDED, OUT_OF_ROOM, STUCK = 0, 1, 2, 3
 
 NONE = -1
+NO_PAGE = 0
+"""Page of the ledger that every execution has before it is admitted: it stays blank."""
 INFINITY = np.inf
 NS, FS = 1e9, 1e15
 

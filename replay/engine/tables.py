@@ -105,9 +105,8 @@ def fates(state: st.State, attempts: Array, executions: Array) -> Array:
 
 def executions_table(state: st.State, attempts: Array, executions: Array) -> pa.Table:
     """EXECUTIONS."""
-    admitted = executions["ledger"] >= 0
-    pages = np.zeros(len(executions), st.LEDGER)
-    pages[admitted] = state.ledgers[executions["ledger"][admitted]]
+    admitted = executions["ledger"] != st.NO_PAGE
+    pages = state.ledgers.take(executions["ledger"])
     status = executions["status"]
     ended = np.select(
         [status == st.FINISHED, (status == st.ABORTED) & admitted, status == st.ABORTED],
@@ -227,9 +226,7 @@ def golden_outcome(state: st.State, requests: Array) -> pa.Table:
     executions = state.executions[: state.progress["executions"]]
     order = np.argsort(requests, kind="stable")
     executions = executions[order]
-    pages = np.zeros(len(executions), st.LEDGER)
-    admitted = executions["ledger"] >= 0
-    pages[admitted] = state.ledgers[executions["ledger"][admitted]]
+    pages = state.ledgers.take(executions["ledger"])
 
     def instant(name: str) -> pa.Array:
         values = executions[name]
