@@ -59,9 +59,16 @@ def connect(run: str) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(config={"file_search_path": str(Path(run).resolve())})
     try:
         connection.execute(views_sql())
-    except duckdb.IOException as error:
-        raise BadInput.at(run, "holds no finished cell yet; run it again to finish it") from error
+    except duckdb.Error as error:
+        if "No files found" in str(error):
+            raise BadInput.at(run, "holds no finished cell yet; run it again to finish it") from error
+        raise BadInput.at(run, f"cannot be read: {sentence(error)}") from error
     return connection
+
+
+def sentence(error: Exception) -> str:
+    """DuckDB's words on one line, without the picture of where it stopped."""
+    return " ".join(str(error).partition("\n\nLINE")[0].split())
 
 
 def run_query(run: str, name: str, parameters: dict[str, Any] | None = None) -> pa.Table:
@@ -85,4 +92,4 @@ def run_sql(run: str, sql: str) -> pa.Table:
             relation = connection.sql(sql)
             return pa.table({}) if relation is None else relation.to_arrow_table()
         except duckdb.Error as error:
-            raise BadConfig(f"SQL: {error}") from error
+            raise BadConfig(f"SQL: {sentence(error)}") from error

@@ -2,6 +2,14 @@
 -- In a plain shell, from inside the run directory:  duckdb -init views.sql
 -- Partitions (policy, profile, fleet, seed) are columns of every view.
 
+-- All cells of a table. A policy may be called 1 or 2024-01-01, and is still a name.
+CREATE OR REPLACE MACRO cells(name) AS TABLE
+    SELECT * FROM read_parquet(
+        name || '/**/*.parquet',
+        hive_partitioning = true,
+        hive_types = {'policy': VARCHAR, 'profile': VARCHAR, 'fleet': VARCHAR, 'seed': BIGINT}
+    );
+
 CREATE OR REPLACE VIEW run AS SELECT * FROM read_parquet('run.parquet');
 CREATE OR REPLACE VIEW policies AS SELECT * FROM read_parquet('policies.parquet');
 CREATE OR REPLACE VIEW phases AS
@@ -23,13 +31,13 @@ CREATE OR REPLACE VIEW calls AS
         c.arrival_s >= run.warmup_s
             AND c.arrival_s <= coalesce(run.until_s - coalesce(run.slo_s, c.client_timeout_s, 0), 'infinity'::DOUBLE)
             AS counted
-    FROM read_parquet('calls/**/*.parquet', hive_partitioning = true) AS c
+    FROM cells('calls') AS c
     CROSS JOIN run
     LEFT JOIN phases AS p ON c.arrival_s >= p.start_s AND c.arrival_s < p.end_s;
 
-CREATE OR REPLACE VIEW attempts AS SELECT * FROM read_parquet('attempts/**/*.parquet', hive_partitioning = true);
-CREATE OR REPLACE VIEW timeline AS SELECT * FROM read_parquet('timeline/**/*.parquet', hive_partitioning = true);
-CREATE OR REPLACE VIEW replicas AS SELECT * FROM read_parquet('replicas/**/*.parquet', hive_partitioning = true);
+CREATE OR REPLACE VIEW attempts AS SELECT * FROM cells('attempts');
+CREATE OR REPLACE VIEW timeline AS SELECT * FROM cells('timeline');
+CREATE OR REPLACE VIEW replicas AS SELECT * FROM cells('replicas');
 
 -- One row per execution. Its charge, by what it was good for: busy = useful + the causes of waste + unresolved.
 CREATE OR REPLACE VIEW executions AS
@@ -46,5 +54,5 @@ CREATE OR REPLACE VIEW executions AS
             *,
             attended_prefill_ns + attended_decode_ns AS attended_ns,
             orphan_prefill_ns + orphan_decode_ns AS orphan_ns
-        FROM read_parquet('executions/**/*.parquet', hive_partitioning = true)
+        FROM cells('executions')
     );

@@ -57,6 +57,19 @@ def pairs(values: Sequence[str], flag: str) -> dict[str, str]:
     return found
 
 
+def yaml_pairs(values: Sequence[str], flag: str) -> dict[str, Any]:
+    """`key=value` flags whose values are YAML. Raises BadConfig."""
+    import yaml
+
+    found = {}
+    for key, text in pairs(values, flag).items():
+        try:
+            found[key] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise BadConfig(f"{flag} {key}={text}: the value is not YAML") from None
+    return found
+
+
 @cli.command()
 @click.argument("files", nargs=-1, required=True)
 @click.option("-o", "--output", required=True, help="Trace file to write (Parquet).")
@@ -178,10 +191,8 @@ def given(ctx: click.Context, flags: Mapping[str, Any], source: ParameterSource)
             during = parse(value)[1]
             found["overload"] = {"start_s": during.start_s, "end_s": during.end_s}
         elif flag == "settings":
-            import yaml
-
-            for key, text in pairs(value, "--set").items():
-                put(found, key, yaml.safe_load(text))
+            for key, setting in yaml_pairs(value, "--set").items():
+                put(found, key, setting)
     return found
 
 
@@ -189,7 +200,9 @@ def put(settings: dict[str, Any], key: str, value: Any) -> None:
     """Set a dotted key."""
     *path, last = key.split(".")
     for part in path:
-        settings = settings.setdefault(part, {})
+        if not isinstance(settings.get(part), dict):
+            settings[part] = {}
+        settings = settings[part]
     settings[last] = value
 
 
@@ -274,13 +287,11 @@ def report(run_directory: str, as_json: bool) -> None:
 def calibrate(step_log: str, output: str, settings: Sequence[str], as_json: bool, quiet: bool) -> None:
     """Fit an engine's step times to its step log, and write them as a profile."""
     import msgspec
-    import yaml
 
     from replay.calibrate import calibrate as fit_profile
     from replay.profiles.loader import save_profile
 
-    given_settings = {key: yaml.safe_load(text) for key, text in pairs(settings, "--engine").items()}
-    profile, fit = fit_profile(step_log, given_settings)
+    profile, fit = fit_profile(step_log, yaml_pairs(settings, "--engine"))
     save_profile(profile, output)
     if as_json:
         click.echo(msgspec.json.encode({"profile": profile, "fit": fit}).decode())

@@ -15,6 +15,7 @@ from replay.policies.catalogue import CATALOGUE, apply, entry, merged, resolve
 from replay.policies.knobs import Client, Fleet, Network, Policy
 from replay.profiles.loader import load_profile
 from replay.profiles.profile import EngineSettings, Profile
+from replay.settings import check_keys, complaint, converted
 from trace_schema.fold import ObservedClient
 
 Seconds = Annotated[float, msgspec.Meta(ge=0.0)]
@@ -46,7 +47,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     )
     """Names of the catalogue, files, or policies written out: `name`, `based_on` (a name), and the knobs to turn."""
     fleet: Fleet = Fleet()
-    seeds: Annotated[int, msgspec.Meta(ge=1)] = 1
+    seeds: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1
     overload: Overload | None = None
     """Null: what the trace says, or what its arrivals show."""
     as_logged: str | None = None
@@ -66,10 +67,12 @@ Sourced = Mapping[str, tuple[Any, str]]
 def read_experiment(path: str) -> dict[str, Any]:
     """The settings in an experiment file, whose paths count from its own directory. Raises BadConfig."""
     settings = read_yaml(path)
-    profile = settings.get("profile")
-    if isinstance(profile, str):
-        settings["profile"] = str(Path(path).parent / profile)
-    checked(settings, path)
+    converted(settings, Experiment, path)
+    place = Path(path).parent
+    if settings.get("profile") is not None:
+        settings["profile"] = str(place / settings["profile"])
+    if "policies" in settings:
+        settings["policies"] = [str(place / p) if is_file(p) else p for p in settings["policies"]]
     return settings
 
 
@@ -79,36 +82,14 @@ def read_yaml(path: str) -> dict[str, Any]:
         loaded = yaml.safe_load(Path(path).read_text())
     except OSError as error:
         raise BadConfig(f"{path}: cannot be read: {error.strerror}") from error
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise BadConfig(f"{path}{line}: is not YAML: {error.problem}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise BadConfig(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(loaded, dict):
         raise BadConfig(f"{path}: must hold keys and values")
     return loaded
-
-
-def checked(settings: Mapping[str, Any], where: str) -> Experiment:
-    """The settings as an Experiment. Raises BadConfig that names the key, and the nearest valid one."""
-    check_keys(settings, Experiment, where)
-    try:
-        return msgspec.convert(settings, Experiment)
-    except msgspec.ValidationError as error:
-        raise BadConfig(f"{where}: {error}") from error
-
-
-def check_keys(settings: Mapping[str, Any], kind: Any, where: str, prefix: str = "") -> None:
-    """Raise BadConfig for a key that `kind`, a Struct, does not have, at any depth."""
-    valid = {f.name: f.type for f in msgspec.structs.fields(kind)}
-    for key, value in settings.items():
-        if key not in valid:
-            known = [prefix + name for name in valid]
-            raise BadConfig(f"{where}: {UnknownName.of('key', f'{prefix}{key}', known)}")
-        inner = [t for t in (valid[key], *getattr(valid[key], "__args__", ())) if is_struct(t)]
-        if inner and isinstance(value, Mapping):
-            check_keys(value, inner[0], where, f"{prefix}{key}.")
-
-
-def is_struct(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -145,7 +126,7 @@ def layered(layers: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[Experiment
     for source, settings in layers:
         together = merged(together, settings)
         sources |= {key: source for key, _ in flat(settings)}
-    experiment = checked(together, "settings")
+    experiment = converted(together, Experiment, "settings")
     resolved = {key: (value, sources.get(key, "default")) for key, value in flat(msgspec.to_builtins(experiment))}
     return experiment, resolved
 
@@ -172,9 +153,14 @@ def policy_of(wanted: str | Mapping[str, Any], base: Policy) -> Policy:
     """A policy by name, from a file, or written out. Raises BadConfig."""
     if isinstance(wanted, Mapping):
         return written_policy(wanted, base, f"policy {wanted.get('name', '')!r}")
-    if wanted.endswith((".yaml", ".yml", ".json")):
+    if is_file(wanted):
         return written_policy(read_yaml(wanted), base, wanted)
     return resolve(wanted, base)
+
+
+def is_file(policy: str | Mapping[str, Any]) -> bool:
+    """Whether a policy is given by the file that holds it."""
+    return isinstance(policy, str) and policy.endswith((".yaml", ".yml", ".json"))
 
 
 def written_policy(settings: Mapping[str, Any], base: Policy, where: str) -> Policy:
@@ -185,11 +171,14 @@ def written_policy(settings: Mapping[str, Any], base: Policy, where: str) -> Pol
         raise BadConfig(f"{where}: a policy needs a name of letters, digits, '_' and '-'")
     based_on = knobs.pop("based_on", None)
     check_keys(knobs, Policy, where)
-    below = merged(entry(based_on).knobs, knobs) if based_on is not None else knobs
+    if based_on is not None:
+        if based_on not in list(CATALOGUE):
+            raise BadConfig(f"{where}: based_on: {UnknownName.of('policy', str(based_on), CATALOGUE)}")
+        knobs = merged(entry(based_on).knobs, knobs)
     try:
-        return apply(below, base, name)
+        return apply(knobs, base, name)
     except msgspec.ValidationError as error:
-        raise BadConfig(f"{where}: {error}") from error
+        raise BadConfig(f"{where}: {complaint(error)}") from error
 
 
 def profile_of(experiment: Experiment) -> Profile:
@@ -199,10 +188,7 @@ def profile_of(experiment: Experiment) -> Profile:
     profile = load_profile(experiment.profile)
     check_keys(experiment.engine, EngineSettings, "settings", "engine.")
     settings = merged(msgspec.to_builtins(profile.engine), experiment.engine)
-    try:
-        return msgspec.structs.replace(profile, engine=msgspec.convert(settings, EngineSettings))
-    except msgspec.ValidationError as error:
-        raise BadConfig(f"settings: engine: {error}") from error
+    return msgspec.structs.replace(profile, engine=converted(settings, EngineSettings, "settings", "engine."))
 
 
 def phases_of(experiment: Experiment, found: list[Phase]) -> list[Phase]:

@@ -9,12 +9,15 @@ import msgspec
 
 from replay.errors import BadConfig, BadInput
 from replay.profiles.profile import Profile
+from replay.settings import converted
 
 
 def load_profile(path: str) -> Profile:
     """The profile in a JSON file. Raises BadInput that names the key."""
     try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=Profile)
+        return converted(msgspec.json.decode(Path(path).read_bytes()), Profile, path)
+    except BadConfig as error:
+        raise BadInput(str(error)) from error
     except OSError as error:
         raise BadConfig(f"{path}: cannot be read: {error.strerror}") from error
     except msgspec.DecodeError as error:

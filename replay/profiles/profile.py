@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -48,6 +49,12 @@ class StepTime(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     prefill_context_s: Seconds = 0.0
     overhead_s: Seconds = 0.0
     sequence_s: Seconds = 0.0
+
+    def __post_init__(self) -> None:
+        if len(self.knots_tokens) != len(self.knots_s):
+            raise ValueError("knots_tokens and knots_s must be equally long")
+        if any(b <= a for a, b in pairwise(self.knots_tokens)):
+            raise ValueError("knots_tokens must increase")
 
 
 class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

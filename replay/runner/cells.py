@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> str:
         """Its hive partition, the same in every table."""
-        profile = self.profile.name.replace("/", "_")
+        profile = re.sub(r"[^\w.-]", "_", self.profile.name)
         return f"policy={self.policy.name}/profile={profile}/fleet={self.fleet.name}/seed={self.seed}"
 
 

@@ -38,6 +38,8 @@ def open_manifest(store: Store, fresh: Manifest) -> Manifest:
     """
     content = store.read(NAME)
     if content is None:
+        if any(store.root.iterdir()):
+            raise BadConfig(f"{store.root}: holds files that are not a run's; name another directory")
         return fresh
     try:
         found = msgspec.json.decode(content, type=Manifest)

@@ -61,8 +61,8 @@ def execute(plan: Plan, store: Store, executor: Executor, on_progress: Report) -
     """
     store.create()
     manifest = open_manifest(store, fresh_manifest(plan))
-    describe_run(plan, store)
     manifest.save(store)
+    describe_run(plan, store)
     todo = [cell for cell in plan.cells if cell.key in set(manifest.missing())]
     limits = Limits(
         until_s=plan.experiment.until_s,

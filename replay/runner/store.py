@@ -19,6 +19,8 @@ class Store:
 
     def create(self) -> None:
         """Make the directory. Raises BadConfig when it cannot be written."""
+        if "," in str(self.root.resolve()):
+            raise BadConfig(f"{self.root}: DuckDB takes a comma in a path for the start of another one; choose another")
         try:
             self.root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
