@@ -45,6 +45,8 @@ from replay.engine.state import (
     State,
 )
 
+FROM_REPLICA, FROM_TRACE, FROM_HEAP = 0, 1, 2
+"""Where the next event comes from."""
 EMPTY_STEPS_MAX = 1_000
 """Consecutive steps without a row after which a replica is taken to be stuck."""
 
@@ -255,33 +257,48 @@ def handle(S: State, kind: int, argument: int) -> bool:
     return True
 
 
+@hot
+def earliest(S: State) -> tuple[float, int, int, int]:
+    """(time, kind, argument, source) of the next event, by time and then by priority."""
+    r = S.wakes[0]
+    time = S.replicas[r].wake_at
+    kind = S.replicas[r].wake_kind
+    priority = kind
+    argument = r
+    source = FROM_REPLICA
+    c = S.progress.next_call
+    if c < S.settings.calls:
+        arrival = S.calls[c].arrival
+        if arrival < time or (arrival == time and priority > CALL_ARRIVES):
+            time, kind, priority, argument, source = arrival, CALL_ARRIVES, CALL_ARRIVES, c, FROM_TRACE
+    if S.progress.heap > 0:
+        top = S.heap[0].time
+        if top < time or (top == time and priority_at_top(S) < priority):
+            time, kind, argument, source = top, S.heap[0].kind, S.heap[0].argument, FROM_HEAP
+    return time, kind, argument, source
+
+
+@hot
+def let_happen(S: State, kind: int, argument: int) -> bool:
+    """Let an event happen, and then whatever it causes without delay; False when a replica is stuck."""
+    while True:
+        if not handle(S, kind, argument):
+            return False
+        if S.progress.soon_head == S.progress.soon_tail:
+            return True
+        place = S.progress.soon_head & (len(S.soon) - 1)
+        S.progress.soon_head += 1
+        kind = S.soon[place].kind
+        argument = S.soon[place].argument
+
+
 @entry
 def run(S: State, events_max: int) -> int:
     """Run until the end, or for `events_max` events, or until an array is full; says which (state.DONE, ...)."""
-    calls = S.settings.calls
     for _ in range(events_max):
         if not has_room(S):
             return OUT_OF_ROOM
-        first = S.wakes[0]
-        time = S.replicas[first].wake_at
-        kind = S.replicas[first].wake_kind
-        priority = kind
-        argument = first
-        c = S.progress.next_call
-        if c < calls and (S.calls[c].arrival < time or (S.calls[c].arrival == time and priority > CALL_ARRIVES)):
-            time = S.calls[c].arrival
-            kind = CALL_ARRIVES
-            priority = kind
-            argument = c
-        if S.progress.heap > 0 and (
-            S.heap[0].time < time or (S.heap[0].time == time and priority_at_top(S) < priority)
-        ):
-            time = S.heap[0].time
-            kind = S.heap[0].kind
-            argument = S.heap[0].argument
-            drop = True
-        else:
-            drop = False
+        time, kind, argument, source = earliest(S)
         if time == INFINITY or time > S.settings.until:
             return DONE
         if S.progress.next_sample <= time:
@@ -289,19 +306,12 @@ def run(S: State, events_max: int) -> int:
             take_sample(S)
             continue
         S.progress.now = time
-        if drop:
+        if source == FROM_HEAP:
             drop_top(S)
-        elif kind == CALL_ARRIVES:
+        elif source == FROM_TRACE:
             S.progress.next_call += 1
-        while True:
-            if not handle(S, kind, argument):
-                return STUCK
-            if S.progress.soon_head == S.progress.soon_tail:
-                break
-            place = S.progress.soon_head & (len(S.soon) - 1)
-            kind = S.soon[place].kind
-            argument = S.soon[place].argument
-            S.progress.soon_head += 1
+        if not let_happen(S, kind, argument):
+            return STUCK
     return SLICE_ENDED
 
 

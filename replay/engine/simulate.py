@@ -23,8 +23,8 @@ from replay.profiles.profile import EngineSettings, Profile, StepTime
 
 EVENTS_PER_SLICE = 2_000_000
 """Events between two looks at progress and interrupts."""
-ATTEMPTS_MAX = 200_000_000
-"""Attempts after which a run is given up: clients that retry without end or wait fill the memory."""
+ATTEMPTS_LEAST, ATTEMPTS_PER_CALL = 10_000_000, 100
+"""A run with more attempts than both allow is given up: clients that retry without end or wait fill the memory."""
 
 Progress = Callable[[float], None]
 
@@ -130,9 +130,10 @@ def run(state: st.State, on_progress: Progress | None = None) -> st.State:
                 "its KV pool is too small for the requests that it holds"
             )
         if came_back == st.OUT_OF_ROOM:
-            if state.progress["attempts"] >= ATTEMPTS_MAX:
+            attempts = int(state.progress["attempts"])
+            if attempts > max(ATTEMPTS_LEAST, ATTEMPTS_PER_CALL * len(state.calls)):
                 raise RunFailed(
-                    f"{ATTEMPTS_MAX:,} attempts by {state.progress['now']:.3f} s: clients retry without end; "
+                    f"{attempts:,} attempts by {state.progress['now']:.3f} s: clients retry without end; "
                     "lower client.max_attempts, or raise client.timeout_s or client.backoff_base_s"
                 )
             state = grown(state)

@@ -111,14 +111,14 @@ SETTINGS = _record(
     "to_gateway to_engine cancel_delay orphan_ttl result_ttl backoff_base backoff_factor backoff_cap backoff_jitter "
     "budget_deposit budget_cost budget_cap until sample_interval",
     i8="seed calls max_attempts block_size max_num_seqs max_tokens chunk_limit watermark ring_mask table_mask "
-    "finish_mask stride content_base replicas num_blocks max_steps",
+    "finish_mask stride content_base replicas num_blocks",
     i1="caching by_priority first_token_timeout coalesce least_outstanding has_budget trace",
 )
 
 PROGRESS = _record(
     f8="now next_sample",
-    i8="posted steps sampled",
-    i4="next_call attempts executions ledgers heap soon_head soon_tail samples traced_steps traced_rows",
+    i8="posted steps sampled soon_head soon_tail",
+    i4="next_call attempts executions ledgers heap samples traced_steps traced_rows",
 )
 
 

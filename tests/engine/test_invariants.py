@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from replay.engine import Results, simulate
+from replay.errors import RunFailed
 from replay.policies.catalogue import CATALOGUE, resolve
 from replay.policies.knobs import Client, Policy
 from tests.engine.scenarios import Scenario, scenarios
@@ -156,3 +157,14 @@ def test_extreme_clients_end_and_lose_no_call(name: str, knobs: dict[str, Any], 
     results = replayed(scenario, policy=policy)
     assert set(results.calls["outcome"].to_pylist()) <= {"delivered", "cancelled", "failed"}
     assert all(attempts >= 1 for attempts in results.calls["attempts"].to_pylist())
+
+
+@pytest.mark.slow
+@settings(max_examples=1, deadline=None)
+@given(scenario=scenarios())
+def test_clients_that_retry_without_end_are_stopped(scenario: Scenario) -> None:
+    client = Client(timeout_s=0.0, max_attempts=10**9, backoff_base_s=0.0)
+    calls = [{**scenario.calls[0], "user_cancel_s": None, "prompt_tokens": 1, "output_tokens": 1}]
+    endless = Scenario(calls, Policy(name="endless", client=client), scenario.profile, scenario.fleet, 0)
+    with pytest.raises(RunFailed, match="clients retry without end"):
+        replayed(endless)
