@@ -10,7 +10,7 @@ import msgspec
 
 from connectors.vllm_steps import Config, read_step_log
 from replay.calibrate.fit import FitReport, fit
-from replay.calibrate.recording import read_meta
+from replay.calibrate.recording import engine_settings, read_meta
 from replay.errors import BadConfig
 from replay.profiles.profile import EngineSettings, Profile
 
@@ -43,7 +43,7 @@ def settings_beside(step_log: str, config: Config | None) -> dict[str, Any]:
     path = Path(step_log)
     meta = path.with_name(f"{path.name.split('.')[0]}.meta.json")
     if meta.exists():
-        return {k: v for k, v in read_meta(meta).engine.items() if k not in ("name", "version")}
+        return msgspec.structs.asdict(engine_settings(read_meta(meta).engine, meta))
     if config is None:
         return {}
     return {

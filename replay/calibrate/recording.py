@@ -110,8 +110,8 @@ class Recording:
 
 
 def engine_settings(engine: dict[str, Any], path: Path) -> EngineSettings:
-    """Settings of the recorded engine; its name and version are left aside. Raises BadInput."""
-    known = {k: v for k, v in engine.items() if k not in ("name", "version")}
+    """Settings of the recorded engine; what else its meta file says of it is left aside. Raises BadInput."""
+    known = {k: v for k, v in engine.items() if k in EngineSettings.__struct_fields__}
     try:
         return msgspec.convert(known, EngineSettings)
     except msgspec.ValidationError as error:
