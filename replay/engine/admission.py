@@ -1,0 +1,74 @@
+"""The queue's part of a step: requests are admitted from its head while budget, slots and blocks last."""
+
+from __future__ import annotations
+
+from replay.engine.batch import seat
+from replay.engine.blocks import block_key, find, touch
+from replay.engine.kernel import hot
+from replay.engine.ledger import new_ledger, open_slot
+from replay.engine.queue import dequeue
+from replay.engine.running import chunk_limit, give_chunk
+from replay.engine.state import BLOCKED_BY_BLOCKS, BLOCKED_BY_SLOTS, NO_PAGE, NONE, NOT_BLOCKED, RUNNING, Replica, State
+
+
+@hot
+def prefix_hits(S: State, rep: Replica, x: int, tokens: int) -> int:
+    """Look up the full blocks of the first `tokens - 1` tokens; leaves them in `hits`, returns their number."""
+    count = 0
+    if S.settings.caching:
+        limit = (tokens - 1) // S.settings.block_size
+        while count < limit:
+            b = find(S, rep, block_key(S, x, count))
+            if b == NONE:
+                break
+            S.hits[count] = b
+            count += 1
+    return count
+
+
+@hot
+def admit(S: State, rep: Replica, budget: int) -> int:
+    """Admit requests from the head of the queue while budget, slots and blocks last; returns the budget left."""
+    size = S.settings.block_size
+    limit = chunk_limit(S, rep)
+    rep.blocked = NOT_BLOCKED
+    while budget > 0 and rep.waiting > 0:
+        if rep.running >= S.settings.max_num_seqs:
+            rep.blocked = BLOCKED_BY_SLOTS
+            break
+        x = rep.queue_head
+        tokens = S.executions[x].prompt + S.executions[x].outputs
+        count = prefix_hits(S, rep, x, tokens)
+        idle_hits = 0
+        for j in range(count):
+            if S.blocks[S.hits[j]].state <= 0:
+                idle_hits += 1
+        reserve = S.settings.watermark if rep.running > 0 else 0
+        if (tokens + size - 1) // size - count + idle_hits + reserve > rep.free:
+            rep.blocked = BLOCKED_BY_BLOCKS
+            break
+        dequeue(S, rep, x)
+        slot = seat(S, rep, x, count * size, count)
+        if S.executions[x].ledger == NO_PAGE:
+            new_ledger(S, x)
+            S.executions[x].admitted = S.progress.now
+            S.ledgers[S.executions[x].ledger].cached = min(count * size, S.executions[x].prompt)
+        S.executions[x].status = RUNNING
+        open_slot(S, slot)
+        if count > 0:
+            touch(S, slot, count)
+            rep.free -= idle_hits
+            rep.allocated += count
+            S.slots[slot].blocks_mark = count
+        n = min(tokens - count * size, limit, budget)
+        give_chunk(S, rep, slot, n)
+        budget -= n
+    return budget
+
+
+@hot
+def may_skip_admission(S: State, rep: Replica) -> bool:
+    """Whether the head of the queue is still blocked as it was: nobody has left, and no block has been hashed."""
+    if rep.blocked == BLOCKED_BY_SLOTS:
+        return True
+    return rep.blocked == BLOCKED_BY_BLOCKS and not S.settings.caching

@@ -1,0 +1,211 @@
+"""The running requests' part of a step: each gets its tokens and blocks, and when blocks are short some are preempted.
+
+`running_in_order` is the plain case, in which nothing has to be decided request by request; `running_walk` is all of
+vLLM's rule. Both give the same step where the plain case applies.
+"""
+
+from __future__ import annotations
+
+from replay.engine.batch import grow, join_group, leave_group, preempt
+from replay.engine.blocks import now_ns, publish, take
+from replay.engine.kernel import cold, hot
+from replay.engine.ledger import settle, settle_kv
+from replay.engine.state import DECODING, NONE, PAUSED, Replica, State
+
+
+@hot
+def chunk_limit(S: State, rep: Replica) -> int:
+    """Most prefill tokens of one request in a step: `long_prefill_token_threshold`, unless it is alone."""
+    if S.settings.chunk_limit > 0 and rep.running + rep.waiting > 1:
+        return S.settings.chunk_limit
+    return S.settings.max_tokens
+
+
+@hot
+def remaining(S: State, slot: int) -> int:
+    """Tokens that a prefilling slot has still to compute before its next output."""
+    x = S.slots[slot].execution
+    return S.executions[x].prompt + S.executions[x].outputs - S.slots[slot].offset
+
+
+@hot
+def blocks_between(S: State, computed: int, n: int) -> int:
+    """Blocks that `n` more tokens need after `computed`."""
+    size = S.settings.block_size
+    return (computed + n + size - 1) // size - (computed + size - 1) // size
+
+
+@hot
+def give_chunk(S: State, rep: Replica, slot: int, n: int) -> None:
+    """Schedule `n` tokens of a slot in mid-prefill."""
+    computed = S.slots[slot].offset
+    settle_kv(S, rep, slot, (computed + S.settings.block_size - 1) // S.settings.block_size)
+    grow(S, rep, slot, computed, n)
+    S.slots[slot].blocks_mark += blocks_between(S, computed, n)
+    S.slots[slot].offset = computed + n
+    S.slots[slot].tokens = n
+    S.slots[slot].pass_no = rep.passes
+    S.chunks[rep.chunks] = slot
+    rep.chunks += 1
+
+
+@hot
+def decode_blocks(S: State, rep: Replica) -> None:
+    """One token for every decoding request: those at a block's end take a block, those that fill one hash it."""
+    size = S.settings.block_size
+    residue = rep.clock % size
+    count = S.residues[rep.index, residue].count
+    rep.free -= count
+    rep.allocated += count
+    S.residues[rep.index, residue].crossed += now_ns(S)
+    if not S.settings.caching:
+        return
+    slot = S.residues[rep.index, residue].head
+    while slot != NONE:
+        j = (rep.clock + S.slots[slot].offset) // size
+        take(S, rep, slot, j, j + 1)
+        slot = S.slots[slot].residue_next
+    slot = S.residues[rep.index, (residue + 1) % size].head
+    while slot != NONE:
+        j = (rep.clock + S.slots[slot].offset) // size
+        publish(S, rep, slot, j, j + 1)
+        slot = S.slots[slot].residue_next
+
+
+@hot
+def runs_in_order(S: State, rep: Replica) -> bool:
+    """Whether the running pass needs no walk: budget and blocks suffice, and the order of taking blocks is plain."""
+    need = S.residues[rep.index, rep.clock % S.settings.block_size].count
+    if rep.decoding > S.settings.max_tokens or need > rep.free:
+        return False
+    if S.settings.caching and rep.prefilling > 0 and (rep.prefilling > 1 or S.parts[rep.index, 0] != rep.run_tail):
+        return False
+    left = S.settings.max_tokens - rep.decoding
+    limit = chunk_limit(S, rep)
+    for k in range(rep.prefilling):
+        slot = S.parts[rep.index, k]
+        n = min(remaining(S, slot), limit)
+        if n > left:
+            if slot != rep.run_tail:
+                return False
+            n = left
+        left -= n
+        need += blocks_between(S, S.slots[slot].offset, n)
+    return need <= rep.free
+
+
+@hot
+def running_in_order(S: State, rep: Replica) -> int:
+    """The running requests' part of a step, when all of it fits; returns the budget that is left."""
+    budget = S.settings.max_tokens - rep.decoding
+    if rep.decoding > 0:
+        decode_blocks(S, rep)
+    limit = chunk_limit(S, rep)
+    for k in range(rep.prefilling):
+        slot = S.parts[rep.index, k]
+        n = min(remaining(S, slot), limit, budget)
+        if n > 0:
+            give_chunk(S, rep, slot, n)
+            budget -= n
+    return budget
+
+
+@cold
+def running_walk(S: State, r: int) -> int:
+    """The running pass, request by request: preempts when blocks are short, stops when the budget is spent."""
+    rep = S.replicas[r]
+    budget = S.settings.max_tokens
+    limit = chunk_limit(S, rep)
+    slot = rep.run_head
+    while slot != NONE and budget > 0:
+        computed = S.slots[slot].offset
+        n = 1
+        if S.slots[slot].kind == DECODING:
+            computed += rep.clock
+        else:
+            n = min(remaining(S, slot), limit, budget)
+        need = blocks_between(S, computed, n)
+        kept = True
+        while need > rep.free:
+            victim = rep.run_tail
+            if S.settings.by_priority:
+                victim = least_urgent(S, rep)
+            given = 0
+            extra = 0
+            if S.slots[victim].pass_no == rep.passes:
+                given = S.slots[victim].tokens
+                budget += given
+                if S.slots[victim].kind == DECODING:
+                    extra = blocks_between(S, rep.clock + S.slots[victim].offset, 1)
+                else:
+                    drop_chunk(S, rep, victim)
+            preempt(S, rep, victim, given, extra)
+            if victim == slot:
+                kept = False
+                break
+        if not kept:
+            break
+        if S.slots[slot].kind == DECODING:
+            grow(S, rep, slot, computed, 1)
+            S.slots[slot].tokens = 1
+            S.slots[slot].pass_no = rep.passes
+        else:
+            give_chunk(S, rep, slot, n)
+        budget -= n
+        slot = S.slots[slot].run_next
+    pause_unreached(S, rep)
+    S.residues[r, rep.clock % S.settings.block_size].crossed += now_ns(S)
+    return budget
+
+
+@hot
+def least_urgent(S: State, rep: Replica) -> int:
+    """The running slot with the largest (priority, arrival); the first of them in the running list."""
+    victim = rep.run_head
+    slot = S.slots[victim].run_next
+    while slot != NONE:
+        a = S.slots[slot].execution
+        b = S.slots[victim].execution
+        p = S.calls[S.executions[a].call].priority
+        q = S.calls[S.executions[b].call].priority
+        if p > q or (p == q and S.executions[a].queued > S.executions[b].queued):
+            victim = slot
+        slot = S.slots[slot].run_next
+    return victim
+
+
+@hot
+def drop_chunk(S: State, rep: Replica, slot: int) -> None:
+    """A chunk that this step had given is taken back."""
+    k = 0
+    while S.chunks[k] != slot:
+        k += 1
+    rep.chunks -= 1
+    for i in range(k, rep.chunks):
+        S.chunks[i] = S.chunks[i + 1]
+
+
+@hot
+def pause_unreached(S: State, rep: Replica) -> None:
+    """Decoding requests that the budget did not reach stay where they are while the clock moves on.
+
+    They are out of the group while the step is entered in the ledger; `resume_paused` puts them back.
+    """
+    slot = rep.run_head
+    while slot != NONE:
+        if S.slots[slot].kind == DECODING and S.slots[slot].pass_no != rep.passes:
+            settle(S, rep, slot)
+            S.slots[slot].tokens = leave_group(S, rep, slot)
+            S.slots[slot].kind = PAUSED
+            S.finished[rep.finished] = slot
+            rep.finished += 1
+        slot = S.slots[slot].run_next
+
+
+@hot
+def resume_paused(S: State, rep: Replica) -> None:
+    """Back into the group, one step behind it."""
+    for k in range(rep.finished):
+        slot = S.finished[k]
+        join_group(S, rep, slot, S.slots[slot].tokens)
+    rep.finished = 0
