@@ -43,7 +43,7 @@ check: $(READY) ## Lint, types, imports, generated pages
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/generate_docs.py --check
 
-bench: $(READY) ## Speed of the engine and of the readers, in CPU seconds
+bench: $(READY) ## Speed of the engine: calls and steps per CPU second, peak memory
 	$(BIN)/python scripts/bench_engine.py
 
 docs: $(READY) ## Write the generated pages of docs/
