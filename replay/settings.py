@@ -44,5 +44,6 @@ def is_struct(kind: Any) -> bool:
 def complaint(error: msgspec.ValidationError, prefix: str = "") -> str:
     """The words of msgspec, the key first: "fleet.replicas: expected `int` >= 1"."""
     problem, _, place = str(error).partition(" - at `$")
+    problem = problem[0].lower() + problem[1:]
     key = (prefix + place.strip("`.")).strip(".")
-    return f"{key}: {problem[0].lower()}{problem[1:]}" if key else problem
+    return f"{key}: {problem}" if key else problem
