@@ -1,10 +1,11 @@
 -- name: counter_gap
 -- purpose: What would the engine's own prompt-token counter have shown of the work that was done?
--- columns: policy; computed_prompt_tokens = prompt tokens computed, recomputation included; counter_prompt_tokens = what
---   prompt_tokens_total shows: a whole prompt, cached tokens included, once, at its first output; counter_shortfall =
---   1 - (prompt less cached tokens of executions with a first output) / computed; prefill_progress_at_abort = share of
---   the prompt in the KV cache when an execution that had been admitted was aborted, mean over those executions;
---   prefill_progress_before_first_token = the same over those without a first output. Means over seeds
+-- columns: policy, profile, fleet; computed_prompt_tokens = prompt tokens computed, recomputation included;
+--   counter_prompt_tokens = what prompt_tokens_total shows: a whole prompt, cached tokens included, once, at its first
+--   output; counter_shortfall = 1 - (prompt less cached tokens of executions with a first output) / computed;
+--   prefill_progress_at_abort = share of the prompt in the KV cache when an execution that had been admitted was
+--   aborted, mean over those executions; prefill_progress_before_first_token = the same over those without a first
+--   output. Means over seeds
 WITH cells AS (
     SELECT
         policy, profile, fleet, seed,
@@ -20,6 +21,8 @@ WITH cells AS (
 )
 SELECT
     policy,
+    profile,
+    fleet,
     round(avg(computed))::BIGINT AS computed_prompt_tokens,
     round(avg(counter))::BIGINT AS counter_prompt_tokens,
     avg(1 - shown / nullif(computed, 0)) AS counter_shortfall,
@@ -27,5 +30,5 @@ SELECT
     avg(progress_before_first) AS prefill_progress_before_first_token
 FROM cells
 JOIN policies USING (policy)
-GROUP BY policy, position
-ORDER BY position
+GROUP BY policy, profile, fleet, position
+ORDER BY position, profile, fleet

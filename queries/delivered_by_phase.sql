@@ -1,8 +1,9 @@
 -- name: delivered_by_phase
 -- purpose: Which calls did users get, before, during and after the overload?
--- columns: policy; phase; calls = eligible calls that arrived in it (per seed); delivered_call_rate = delivered / calls,
---   mean over seeds, _low and _high its range over seeds; on_time_rate = the same within the SLO (default: the client's
---   timeout for one attempt); too_long = calls rejected because they fit neither the model nor the KV pool (not in calls)
+-- columns: policy, profile, fleet; phase; calls = eligible calls that arrived in it (per seed); delivered_call_rate =
+--   delivered / calls, mean over seeds, _low and _high its range over seeds; on_time_rate = the same within the SLO
+--   (default: the client's timeout for one attempt); too_long = calls rejected because they fit neither the model nor
+--   the KV pool (not in calls)
 WITH cells AS (
     SELECT
         policy, profile, fleet, seed, phase,
@@ -16,6 +17,8 @@ WITH cells AS (
 )
 SELECT
     policy,
+    profile,
+    fleet,
     phase,
     round(avg(calls))::BIGINT AS calls,
     avg(rate) AS delivered_call_rate,
@@ -26,5 +29,5 @@ SELECT
 FROM cells
 JOIN policies USING (policy)
 JOIN phases USING (phase)
-GROUP BY policy, phase, policies.position, phases.start_s
-ORDER BY policies.position, phases.start_s
+GROUP BY policy, profile, fleet, phase, policies.position, phases.start_s
+ORDER BY policies.position, profile, fleet, phases.start_s

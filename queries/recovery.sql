@@ -1,11 +1,13 @@
 -- name: recovery
 -- purpose: Did the service come back after the overload, and when?
 -- parameters: share=0.95 (of the on-time rate before); calls_least=50; seconds_least=30
--- columns: policy; recovered_share = share of seeds in which there is a time t after the overload's end from which on, to
---   the end of arrivals, the on-time rate of eligible calls is at least `share` of that before the overload, over at least
---   calls_least calls and seconds_least seconds; recovery_time_s = median of the earliest such t, from the overload's end,
---   null when half of the seeds did not recover (Kaplan-Meier: all others are observed equally long); observed_s =
---   how long it was observed; delivered_call_rate = of all eligible calls from the overload's start on, however late
+-- columns: policy, profile, fleet; recovered_share = share of seeds in which there is a time t, the overload's end
+--   or later, from which on, to the end of arrivals, the on-time rate of eligible calls is at least `share` of that
+--   before the overload, over at least calls_least calls and seconds_least seconds, null where no call came before
+--   the overload or too few after it to tell; recovery_time_s = Kaplan-Meier median over seeds of the earliest such
+--   t, counted from the overload's end, null when half of the seeds did not recover (all others are observed equally
+--   long); observed_s = how long it was observed; observed_calls = eligible calls that arrived meanwhile;
+--   delivered_call_rate = of all eligible calls from the overload's start on, however late
 WITH bounds AS (
     SELECT
         max(start_s) FILTER (phase = 'during') AS overload_start_s,
@@ -21,26 +23,39 @@ before AS (
     SELECT policy, profile, fleet, seed, avg(on_time::INT) AS rate
     FROM eligible_calls WHERE phase = 'before' GROUP BY ALL
 ),
-tails AS (
+arrivals AS (
     SELECT
         policy, profile, fleet, seed, arrival_s, overload_end_s,
         count(*) OVER later AS calls,
         avg(on_time::INT) OVER later AS rate,
-        max(arrival_s) OVER (PARTITION BY policy, profile, fleet, seed) AS last_s
+        min(arrival_s) OVER cell AS first_s,
+        max(arrival_s) OVER cell AS last_s
     FROM eligible_calls CROSS JOIN bounds
     WHERE arrival_s >= overload_end_s
-    WINDOW later AS (
-        PARTITION BY policy, profile, fleet, seed ORDER BY arrival_s DESC
-        RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-    )
+    WINDOW
+        cell AS (PARTITION BY policy, profile, fleet, seed),
+        later AS (
+            PARTITION BY policy, profile, fleet, seed ORDER BY arrival_s DESC
+            RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        )
+),
+-- From the overload's end on, the same calls arrive as from the first arrival after it.
+tails AS (
+    SELECT
+        * EXCLUDE (arrival_s, first_s),
+        CASE WHEN arrival_s = first_s THEN overload_end_s ELSE arrival_s END AS start_s
+    FROM arrivals
 ),
 cells AS (
     SELECT
         policy, profile, fleet, seed,
-        min(t.arrival_s - overload_end_s) FILTER (
-            t.rate >= $share * b.rate AND t.calls >= $calls_least AND last_s - t.arrival_s >= $seconds_least
+        min(t.start_s - overload_end_s) FILTER (
+            t.rate >= $share * b.rate AND t.calls >= $calls_least AND last_s - t.start_s >= $seconds_least
         ) AS recovery_s,
-        max(last_s - overload_end_s) AS observed_s
+        any_value(b.rate) IS NOT NULL
+            AND bool_or(t.calls >= $calls_least AND last_s - t.start_s >= $seconds_least) AS can_tell,
+        max(last_s - overload_end_s) AS observed_s,
+        max(t.calls) AS observed_calls
     FROM tails AS t LEFT JOIN before AS b USING (policy, profile, fleet, seed)
     GROUP BY ALL
 ),
@@ -52,12 +67,15 @@ since AS (
 )
 SELECT
     policy,
-    count(recovery_s) / count(*) AS recovered_share,
+    profile,
+    fleet,
+    count(recovery_s) / nullif(count(*) FILTER (can_tell), 0) AS recovered_share,
     CASE WHEN 2 * count(recovery_s) >= count(*)
         THEN quantile_disc(coalesce(recovery_s, 'infinity'::DOUBLE), 0.5) END AS recovery_time_s,
     max(observed_s) AS observed_s,
+    max(observed_calls) AS observed_calls,
     avg(since.rate) AS delivered_call_rate
 FROM cells JOIN since USING (policy, profile, fleet, seed)
 JOIN policies USING (policy)
-GROUP BY policy, position
-ORDER BY position
+GROUP BY policy, profile, fleet, position
+ORDER BY position, profile, fleet

@@ -1,7 +1,8 @@
 -- name: retry_amplification
 -- purpose: How much load did the retries add?
--- columns: policy; calls; attempts = sent by clients; executions = made by the gateway; admitted = of them, those that ran;
---   retry_amplification = attempts / calls; execution_amplification = admitted / calls. Means over seeds
+-- columns: policy, profile, fleet; calls; attempts = sent by clients; executions = made by the gateway; admitted =
+--   of them, those that ran; retry_amplification = attempts / calls; execution_amplification = admitted / calls.
+--   Means over seeds
 WITH c AS (
     SELECT policy, profile, fleet, seed, count(*) AS calls, sum(attempts) AS attempts FROM calls GROUP BY ALL
 ),
@@ -11,6 +12,8 @@ e AS (
 )
 SELECT
     policy,
+    profile,
+    fleet,
     round(avg(calls))::BIGINT AS calls,
     avg(attempts) AS attempts,
     avg(coalesce(executions, 0)) AS executions,
@@ -19,5 +22,5 @@ SELECT
     avg(coalesce(admitted, 0) / calls) AS execution_amplification
 FROM c LEFT JOIN e USING (policy, profile, fleet, seed)
 JOIN policies USING (policy)
-GROUP BY policy, position
-ORDER BY position
+GROUP BY policy, profile, fleet, position
+ORDER BY position, profile, fleet

@@ -1,7 +1,7 @@
 -- name: self_replay
 -- purpose: Does a replay of the log's own policy show what the log shows?
--- columns: figure; observed = in the log; predicted = mean over seeds of the policy that the log was recorded under; low,
---   high = its range over seeds
+-- columns: profile, fleet; figure; observed = in the log; predicted = mean over seeds of the policy that the log was
+--   recorded under; low, high = its range over seeds
 WITH seen AS (
     SELECT 'delivered ' || phase AS figure, min(arrival_s) AS place, avg((observed_status = 'ok')::INT) AS value
     FROM observed GROUP BY phase
@@ -14,15 +14,17 @@ WITH seen AS (
 ),
 own AS (SELECT calls.* FROM calls JOIN run ON calls.policy = run.as_logged),
 replayed AS (
-    SELECT seed, 'delivered ' || phase AS figure, avg(delivered::INT) AS value FROM own GROUP BY ALL
+    SELECT profile, fleet, seed, 'delivered ' || phase AS figure, avg(delivered::INT) AS value FROM own GROUP BY ALL
     UNION ALL
-    SELECT seed, 'attempts', sum(attempts) FROM own GROUP BY ALL
+    SELECT profile, fleet, seed, 'attempts', sum(attempts) FROM own GROUP BY ALL
     UNION ALL
-    SELECT seed, 'latency p50 s', quantile_cont(latency_s, 0.5) FROM own GROUP BY ALL
+    SELECT profile, fleet, seed, 'latency p50 s', quantile_cont(latency_s, 0.5) FROM own GROUP BY ALL
     UNION ALL
-    SELECT seed, 'latency p95 s', quantile_cont(latency_s, 0.95) FROM own GROUP BY ALL
+    SELECT profile, fleet, seed, 'latency p95 s', quantile_cont(latency_s, 0.95) FROM own GROUP BY ALL
 )
 SELECT
+    profile,
+    fleet,
     figure,
     any_value(seen.value) AS observed,
     avg(replayed.value) AS predicted,
@@ -30,5 +32,5 @@ SELECT
     max(replayed.value) AS high
 FROM seen JOIN replayed USING (figure)
 WHERE seen.value IS NOT NULL
-GROUP BY figure, place
-ORDER BY place
+GROUP BY profile, fleet, figure, place
+ORDER BY profile, fleet, place

@@ -1,10 +1,12 @@
 -- name: summary
 -- purpose: The headline figures of each policy.
--- columns: policy; delivered_call_rate, on_time_rate = of eligible calls; wasted_compute_frac = waste / busy;
---   gpu_s_per_delivered_call = busy GPU-seconds / delivered calls; counter_shortfall = see counter_gap;
+-- columns: policy, profile, fleet; delivered_call_rate, on_time_rate = of eligible calls; wasted_compute_frac = waste
+--   / busy; gpu_s_per_delivered_call = busy GPU-seconds / delivered calls; counter_shortfall = see counter_gap;
 --   retry_amplification = attempts / calls; stranded_kv_block_s = see stranded_kv; survivor_p50_s, _p95_s, _p99_s =
---   latency over the calls whose user never leaves, undelivered ones counted as infinite, and undelivered = their number.
---   Means over seeds; latencies over all seeds
+--   latency over the calls whose user never leaves, undelivered ones counted as infinite, and undelivered = their
+--   number; unresolved = calls that had not ended when the run was cut, counted as not delivered. Means over seeds;
+--   latencies over all seeds; calls of the warm-up, and those that a cut leaves no time, are left out of rates and
+--   latencies
 WITH c AS (
     SELECT
         policy, profile, fleet, seed,
@@ -12,7 +14,8 @@ WITH c AS (
         avg(on_time::INT) FILTER (eligible AND counted) AS on_time_rate,
         count(*) FILTER (delivered) AS delivered,
         sum(attempts) / count(*) AS amplification,
-        count(*) FILTER (user_cancel_s IS NULL AND NOT delivered) AS undelivered
+        count(*) FILTER (user_cancel_s IS NULL AND counted AND NOT delivered) AS undelivered,
+        count(*) FILTER (counted AND outcome = 'unresolved') AS unresolved
     FROM calls GROUP BY ALL
 ),
 e AS (
@@ -27,14 +30,16 @@ e AS (
 busy AS (SELECT policy, profile, fleet, seed, sum(busy_ns) AS busy FROM replicas GROUP BY ALL),
 survivors AS (
     SELECT
-        policy,
+        policy, profile, fleet,
         quantile_disc(coalesce(latency_s, 'infinity'::DOUBLE), 0.5) AS p50,
         quantile_disc(coalesce(latency_s, 'infinity'::DOUBLE), 0.95) AS p95,
         quantile_disc(coalesce(latency_s, 'infinity'::DOUBLE), 0.99) AS p99
-    FROM calls WHERE user_cancel_s IS NULL GROUP BY ALL
+    FROM calls WHERE user_cancel_s IS NULL AND counted GROUP BY ALL
 )
 SELECT
     policy,
+    profile,
+    fleet,
     avg(delivered_rate) AS delivered_call_rate,
     avg(on_time_rate) AS on_time_rate,
     avg(coalesce(waste, 0) / nullif(busy, 0)) AS wasted_compute_frac,
@@ -45,11 +50,12 @@ SELECT
     any_value(p50) AS survivor_p50_s,
     any_value(p95) AS survivor_p95_s,
     any_value(p99) AS survivor_p99_s,
-    avg(undelivered) AS undelivered
+    avg(undelivered) AS undelivered,
+    avg(unresolved) AS unresolved
 FROM c
 JOIN busy USING (policy, profile, fleet, seed)
 LEFT JOIN e USING (policy, profile, fleet, seed)
-LEFT JOIN survivors USING (policy)
+LEFT JOIN survivors USING (policy, profile, fleet)
 JOIN policies USING (policy)
-GROUP BY policy, position
-ORDER BY position
+GROUP BY policy, profile, fleet, position
+ORDER BY position, profile, fleet
