@@ -9,7 +9,7 @@ from __future__ import annotations
 from replay.engine.blocks import publish, release, take
 from replay.engine.kernel import hot
 from replay.engine.ledger import mark_decoding, settle
-from replay.engine.queue import enqueue_first
+from replay.engine.queue import enqueue
 from replay.engine.state import DECODING, EMPTY, NONE, PREFILLING, QUEUED, Replica, State
 
 
@@ -184,7 +184,7 @@ def preempt(S: State, rep: Replica, slot: int, given: int, extra: int) -> None:
     S.ledgers[S.executions[x].ledger].preemptions += 1
     rep.preemptions += 1
     rep.preempted += 1
-    enqueue_first(S, rep, x)
+    enqueue(S, rep, x, True)
 
 
 @hot

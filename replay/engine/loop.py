@@ -108,7 +108,7 @@ def execution_arrives(S: State, x: int) -> None:
     rep = S.replicas[S.executions[x].replica]
     S.executions[x].queued = S.progress.now
     S.executions[x].arrived_in_step = rep.steps if rep.stepping else NONE
-    enqueue(S, rep, x)
+    enqueue(S, rep, x, False)
     if S.settings.by_priority and rep.blocked == BLOCKED_BY_BLOCKS:
         rep.blocked = NOT_BLOCKED
     if not rep.stepping:

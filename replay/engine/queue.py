@@ -101,43 +101,34 @@ def list_remove(S: State, rep: Replica, x: int) -> None:
 
 
 @hot
-def unlink(S: State, x: int) -> None:
+def list_insert(S: State, rep: Replica, x: int, at_head: bool) -> None:
+    """Put `x` at one end of a first-come queue."""
+    neighbour = rep.queue_head if at_head else rep.queue_tail
+    if at_head:
+        S.executions[x].next = neighbour
+        rep.queue_head = x
+    else:
+        S.executions[x].previous = neighbour
+        rep.queue_tail = x
+    if neighbour == NONE:
+        rep.queue_head = x
+        rep.queue_tail = x
+    elif at_head:
+        S.executions[neighbour].previous = x
+    else:
+        S.executions[neighbour].next = x
+
+
+@hot
+def enqueue(S: State, rep: Replica, x: int, preempted: bool) -> None:
+    """Put a request in line: a new one at the tail, a preempted one at the head; either where its priority says."""
     S.executions[x].next = NONE
     S.executions[x].previous = NONE
     S.executions[x].child = NONE
-
-
-@hot
-def enqueue(S: State, rep: Replica, x: int) -> None:
-    """Put a new request in line."""
-    unlink(S, x)
     if S.settings.by_priority:
         rep.queue_head = meld(S, rep.queue_head, x)
     else:
-        S.executions[x].previous = rep.queue_tail
-        if rep.queue_tail != NONE:
-            S.executions[rep.queue_tail].next = x
-        else:
-            rep.queue_head = x
-        rep.queue_tail = x
-    S.executions[x].waiting = 1
-    rep.waiting += 1
-
-
-@hot
-def enqueue_first(S: State, rep: Replica, x: int) -> None:
-    """Put a preempted request back: at the head, or where its priority says."""
-    unlink(S, x)
-    if S.settings.by_priority:
-        rep.queue_head = meld(S, rep.queue_head, x)
-    else:
-        S.executions[x].next = rep.queue_head
-        if rep.queue_head != NONE:
-            S.executions[rep.queue_head].previous = x
-        else:
-            rep.queue_tail = x
-        rep.queue_head = x
-    S.executions[x].waiting = 1
+        list_insert(S, rep, x, preempted)
     rep.waiting += 1
 
 
@@ -148,5 +139,4 @@ def dequeue(S: State, rep: Replica, x: int) -> None:
         heap_remove(S, rep, x)
     else:
         list_remove(S, rep, x)
-    S.executions[x].waiting = 0
     rep.waiting -= 1

@@ -55,7 +55,7 @@ EXECUTION = _record(
     f8="queued admitted first_output end orphaned_at",
     i8="arrived_in_step",
     i4="call replica prompt output outputs attempts attended connected waiters slot ledger peak next previous child",
-    i1="status waiting orphan abort_sent",
+    i1="status orphan abort_sent",
 )
 
 LEDGER = _record(
