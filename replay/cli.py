@@ -390,9 +390,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         fail(str(error), BAD_DATA)
     except UserError as error:
         fail(str(error), FAILED)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(OK)
     except Exception as error:
         if "--debug" in args:
             raise
