@@ -17,7 +17,7 @@ setup: $(READY) ## Set up .venv, the package and the compiled engine
 $(READY): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@$(BIN)/replay doctor --warm
 	@touch $@
 
@@ -26,7 +26,7 @@ demo: $(READY) ## Replay a recorded overload incident under every policy (a minu
 	@echo "== the log that a person has"
 	$(BIN)/replay ingest $(EXAMPLE)/cancel.attempts.jsonl -o $(DEMO)/trace.parquet
 	@echo; echo "== the engine's step times, from its own step log"
-	$(BIN)/replay calibrate $(EXAMPLE)/calibration.steps.jsonl.gz -o $(DEMO)/profile.json
+	$(BIN)/replay calibrate $(EXAMPLE)/calibration.steps.jsonl.gz --speed-of $(EXAMPLE)/cancel.steps.jsonl.gz -o $(DEMO)/profile.json
 	@echo; echo "== every policy, five times"
 	$(BIN)/replay run $(DEMO)/trace.parquet --config $(EXAMPLE)/experiment.yaml --profile $(DEMO)/profile.json -o $(DEMO)/run
 

@@ -282,22 +282,26 @@ def report(run_directory: str, as_json: bool) -> None:
 @click.argument("step_log")
 @click.option("-o", "--output", required=True, help="Profile to write (JSON).")
 @click.option("--engine", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the engine.")
+@click.option("--speed-of", metavar="STEP_LOG", help="Scale the step times to the speed of another hour's log.")
 @json_option
 @quiet_option
-def calibrate(step_log: str, output: str, settings: Sequence[str], as_json: bool, quiet: bool) -> None:
+def calibrate(
+    step_log: str, output: str, settings: Sequence[str], speed_of: str | None, as_json: bool, quiet: bool
+) -> None:
     """Fit an engine's step times to its step log, and write them as a profile."""
     import msgspec
 
     from replay.calibrate import calibrate as fit_profile
     from replay.profiles.loader import save_profile
 
-    profile, fit = fit_profile(step_log, yaml_pairs(settings, "--engine"))
+    profile, fit = fit_profile(step_log, yaml_pairs(settings, "--engine"), speed_of)
     save_profile(profile, output)
     if as_json:
         click.echo(msgspec.json.encode({"profile": profile, "fit": fit}).decode())
     else:
         note(f"fitted          {fit.steps:,} steps, {fit.outliers} outliers left out", quiet)
         note(f"error           {profile.error}", quiet)
+        note(f"source          {profile.source}", quiet)
         note(f"wrote           {output}", quiet)
 
 

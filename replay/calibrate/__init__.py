@@ -9,20 +9,29 @@ from typing import Any
 import msgspec
 
 from connectors.vllm_steps import Config, read_step_log
-from replay.calibrate.fit import FitReport, fit
+from replay.calibrate.fit import FitReport, drift, fit, scaled
 from replay.calibrate.recording import engine_settings, read_meta
 from replay.errors import BadConfig
 from replay.profiles.profile import EngineSettings, Profile
 
 
-def calibrate(step_log: str, engine: Mapping[str, Any] | None = None) -> tuple[Profile, FitReport]:
+def calibrate(
+    step_log: str, engine: Mapping[str, Any] | None = None, speed_of: str | None = None
+) -> tuple[Profile, FitReport]:
     """A profile whose step times are fitted to a step log.
 
     The engine's settings are those in the `.meta.json` beside the log, else in the log's own config line; `engine`
-    overrides them. Raises BadInput when the log cannot tell, BadConfig for an unknown setting.
+    overrides them. `speed_of` is the step log of another hour, in which the machine may have been slower or faster:
+    the step times are scaled by one number, so that they last as long as that log's in all. Raises BadInput when the
+    log cannot tell, BadConfig for an unknown setting.
     """
     log = read_step_log(step_log)
     step_time, report = fit(log, step_log)
+    source = f"fitted to {step_log}"
+    if speed_of is not None:
+        factor = drift(read_step_log(speed_of), step_time)
+        step_time = scaled(step_time, factor)
+        source += f", times {factor:.3f}: the speed of {speed_of}"
     settings = {**settings_beside(step_log, log.config), **(engine or {})}
     try:
         converted = msgspec.convert(settings, EngineSettings)
@@ -32,7 +41,7 @@ def calibrate(step_log: str, engine: Mapping[str, Any] | None = None) -> tuple[P
         name=Path(step_log).name.split(".")[0],
         engine=converted,
         step_time=step_time,
-        source=f"fitted to {step_log}",
+        source=source,
         error=f"{report.mape:.1%} mean absolute, {report.p90:.1%} at p90, on held-back steps",
     )
     return profile, report

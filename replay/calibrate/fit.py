@@ -141,6 +141,11 @@ def modelled(log: StepLog, step_time: StepTime) -> Floats:
     return seconds
 
 
+def drift(log: StepLog, step_time: StepTime) -> float:
+    """Total recorded over total modelled step time: how much slower the machine was than when it was measured."""
+    return float(durations(log).sum() / modelled(log, step_time).sum())
+
+
 def scaled(step_time: StepTime, factor: float) -> StepTime:
     """Every step lasts `factor` times as long."""
     return msgspec.structs.replace(

@@ -9,7 +9,8 @@ import msgspec
 import numpy as np
 
 from connectors.vllm_steps import read_step_log
-from replay.calibrate.fit import FitReport, durations, fit, modelled, scaled
+from replay.calibrate.fit import FitReport, fit, scaled
+from replay.calibrate.fit import drift as measured_drift
 from replay.calibrate.recording import (
     CALIBRATION,
     Recording,
@@ -104,7 +105,7 @@ def drift_of(recording: Recording, step_time: StepTime) -> float:
     """Total recorded over total modelled step time of a recording; 1 without a step log."""
     if recording.steps is None:
         return 1.0
-    return float(durations(recording.steps).sum() / modelled(recording.steps, step_time).sum())
+    return measured_drift(recording.steps, step_time)
 
 
 def missing(recording: Recording) -> list[str]:

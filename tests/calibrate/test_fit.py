@@ -17,7 +17,9 @@ from replay.errors import BadConfig, BadInput
 OVERHEAD, TOKEN, KV = 0.004, 0.0001, 2e-7
 
 
-def step_log(path: Path, steps: int, *, mixed: bool = True, hiccup: int = 0, noise: float = 0.0) -> str:
+def step_log(
+    path: Path, steps: int, *, mixed: bool = True, hiccup: int = 0, noise: float = 0.0, slower: float = 1.0
+) -> str:
     """A log of steps that last `OVERHEAD + TOKEN * tokens + KV * context`."""
     rng = np.random.default_rng(1)
     now = 1.7e9
@@ -28,7 +30,7 @@ def step_log(path: Path, steps: int, *, mixed: bool = True, hiccup: int = 0, noi
             rows.append(["p", int(rng.integers(1, 240)), 0, 1000])
         tokens = sum(r[1] for r in rows)
         context = sum(r[2] + 1 for r in rows if r[0] != "p")
-        took = (OVERHEAD + TOKEN * tokens + KV * context) * (1 + noise * rng.standard_normal())
+        took = slower * (OVERHEAD + TOKEN * tokens + KV * context) * (1 + noise * rng.standard_normal())
         if hiccup and k % hiccup == 0:
             took *= 5
         lines.append({"kind": "step", "t0": now, "t1": now + took - 1e-4, "rows": rows})
@@ -88,3 +90,12 @@ def test_a_broken_step_log_loses_only_what_is_broken(tmp_path: Path) -> None:
     log = read_step_log(str(tmp_path / "mixed.jsonl"))
     assert len(log.rows) == 400
     assert log.dropped.reasons == {"not a line of a step log": (2, [1, 403])}
+
+
+def test_step_times_take_the_speed_of_another_hour(tmp_path: Path) -> None:
+    path = step_log(tmp_path / "x.steps.jsonl", 300)
+    slow = step_log(tmp_path / "slow.steps.jsonl", 300, slower=1.07)
+    plain, _ = calibrate(path)
+    profile, _ = calibrate(path, speed_of=slow)
+    assert profile.step_time.overhead_s == pytest.approx(1.07 * plain.step_time.overhead_s, rel=0.005)
+    assert "times 1.07" in profile.source
