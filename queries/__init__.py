@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from dataclasses import dataclass
 from importlib.resources import files
@@ -56,8 +57,9 @@ def connect(run: str) -> duckdb.DuckDBPyConnection:
 
     if not (Path(run) / "run.parquet").exists():
         raise BadInput.at(run, "is not a run directory: it has no run.parquet")
-    connection = duckdb.connect(config={"file_search_path": str(Path(run).resolve())})
+    connection = duckdb.connect()
     try:
+        connection.execute("SET VARIABLE run = $place", {"place": glob.escape(str(Path(run).resolve()))})
         connection.execute(views_sql())
     except duckdb.Error as error:
         if "No files found" in str(error):
@@ -73,13 +75,18 @@ def sentence(error: Exception) -> str:
 
 def run_query(run: str, name: str, parameters: dict[str, Any] | None = None) -> pa.Table:
     """The result of a named query on a run directory. Raises UnknownName, BadConfig, BadInput."""
+    import duckdb
+
     query = load(name)
     for key in parameters or {}:
         if key not in query.parameters:
             raise UnknownName.of(f"parameter of {name}", key, query.parameters or ["(it takes none)"])
     values = {**query.parameters, **(parameters or {})}
     with connect(run) as connection:
-        return connection.sql(query.sql, params=values or None).to_arrow_table()
+        try:
+            return connection.sql(query.sql, params=values or None).to_arrow_table()
+        except duckdb.Error as error:
+            raise BadInput.at(run, f"cannot be read: {sentence(error)}") from error
 
 
 def run_sql(run: str, sql: str) -> pa.Table:

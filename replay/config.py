@@ -137,11 +137,12 @@ def policies_of(experiment: Experiment) -> list[Policy]:
     Raises BadConfig for a policy that is impossible or named twice.
     """
     base = Policy(name="base", client=experiment.client, network=experiment.network)
-    wanted = list(experiment.policies)
+    policies = [policy_of(wanted, base) for wanted in experiment.policies]
     own = experiment.as_logged
     if own is not None:
-        wanted = [own, *(p for p in wanted if p != own)]
-    policies = [policy_of(p, base) for p in wanted]
+        given = zip(experiment.policies, policies, strict=True)
+        known = [policy for wanted, policy in given if own in (wanted, policy.name)]
+        policies = [*(known or [policy_of(own, base)]), *(p for p in policies if p not in known)]
     names = [p.name for p in policies]
     for name in names:
         if names.count(name) > 1:

@@ -182,12 +182,10 @@ def served(rows: Rows, own: str | None) -> str:
     best = [policy for policy, rate in rates.items() if rate >= top - SAME]
     if len(best) == len(rates) > 1:
         return f"Every policy delivers as many calls: {percent(top)}."
-    beside = f"; {own}, the log's own policy, {percent(rates[own])}" if own in rates and own not in best else ""
-    also = ", as the log's own policy does" if own in best and len(best) > 1 else ""
-    if own in best and len(best) == 1:
-        also = ", and is the log's own policy"
-    verb = "delivers" if len(best) == 1 else "deliver"
-    return f"{listed(best)} {verb} most calls: {percent(top)}{beside}{also}."
+    beside = ""
+    if own in rates:
+        beside = f" ({own} is the log's own)" if own in best else f"; {own}, the log's own, {percent(rates[own])}"
+    return f"{listed(best)} {'delivers' if len(best) == 1 else 'deliver'} most calls: {percent(top)}{beside}."
 
 
 def came_back(rows: Rows) -> str:

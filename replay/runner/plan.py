@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -22,7 +23,7 @@ from replay.phases import Phase
 from replay.policies.catalogue import CATALOGUE
 from replay.policies.knobs import Policy
 from replay.profiles.profile import Profile
-from replay.runner.cells import Cell, Executor, Limits, Report
+from replay.runner.cells import TABLES, Cell, Executor, Limits, Report
 from replay.runner.manifest import Manifest, open_manifest
 from replay.runner.store import Store
 
@@ -61,6 +62,7 @@ def execute(plan: Plan, store: Store, executor: Executor, on_progress: Report) -
     """
     store.create()
     manifest = open_manifest(store, fresh_manifest(plan))
+    manifest.done = {key: seconds for key, seconds in manifest.done.items() if is_written(key, store)}
     manifest.save(store)
     describe_run(plan, store)
     todo = [cell for cell in plan.cells if cell.key in set(manifest.missing())]
@@ -75,10 +77,16 @@ def execute(plan: Plan, store: Store, executor: Executor, on_progress: Report) -
             report = next(reports)
         except UserError as error:
             manifest.failed[cell.key] = str(error)
-            manifest.save(store)
+            with suppress(UserError):  # a full disk takes neither; the first error is the one to tell
+                manifest.save(store)
             raise
         manifest.done[report.key] = round(report.seconds, 3)
         manifest.save(store)
+
+
+def is_written(key: str, store: Store) -> bool:
+    """Whether all tables of a cell are in the store."""
+    return all(store.holds_table(f"{name}/{key}/part-0.parquet") for name in TABLES)
 
 
 def fresh_manifest(plan: Plan) -> Manifest:
@@ -115,7 +123,7 @@ def describe_run(plan: Plan, store: Store) -> None:
     """Write what the queries need beside the cells: run, policies, phases, observed; and the settings for people."""
     experiment = plan.experiment
     columns: Mapping[str, tuple[Any, pa.DataType]] = {
-        "as_logged": (experiment.as_logged, pa.string()),
+        "as_logged": (plan.policies[0].name if experiment.as_logged is not None else None, pa.string()),
         "slo_s": (experiment.slo_s, pa.float64()),
         "until_s": (run_cut(plan), pa.float64()),
         "warmup_s": (experiment.warmup_s, pa.float64()),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from replay.errors import BadConfig
+
+PARQUET = b"PAR1"
+"""How a Parquet file ends."""
 
 
 class Store:
@@ -19,8 +23,6 @@ class Store:
 
     def create(self) -> None:
         """Make the directory. Raises BadConfig when it cannot be written."""
-        if "," in str(self.root.resolve()):
-            raise BadConfig(f"{self.root}: DuckDB takes a comma in a path for the start of another one; choose another")
         try:
             self.root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -29,9 +31,21 @@ class Store:
             raise BadConfig(f"{self.root}: cannot be written: permission denied")
 
     def read(self, name: str) -> bytes | None:
-        """The content of a file; None when it is not there."""
+        """The content of a file; None when it is not there. Raises BadConfig when it cannot be read."""
         path = self.root / name
-        return path.read_bytes() if path.exists() else None
+        try:
+            return path.read_bytes() if path.exists() else None
+        except OSError as error:
+            raise BadConfig(f"{path}: cannot be read: {error.strerror}") from error
+
+    def holds_table(self, name: str) -> bool:
+        """Whether a table was written, and is whole as far as its ends tell."""
+        try:
+            with (self.root / name).open("rb") as file:
+                file.seek(-len(PARQUET), os.SEEK_END)
+                return file.read() == PARQUET
+        except OSError:
+            return False
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file under a temporary name, then rename it. Raises BadConfig."""
@@ -42,6 +56,8 @@ class Store:
             temporary.write_bytes(content)
             os.replace(temporary, target)
         except OSError as error:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
             raise BadConfig(f"{target}: cannot be written: {error.strerror}") from error
 
     def write_table(self, name: str, table: pa.Table) -> None:

@@ -33,7 +33,7 @@ def answers(**changes: Any) -> dict[str, list[dict[str, Any]]]:
 
 def test_the_verdict_says_who_delivers_who_recovers_and_what_was_wasted() -> None:
     assert verdict(answers(), "cancel") == [
-        "coalesce delivers most calls: 100%; cancel, the log's own policy, 50%.",
+        "coalesce delivers most calls: 100%; cancel, the log's own, 50%.",
         "After the overload, service recovers sometimes with coalesce (40% of seeds), not with cancel.",
         "cancel wasted 80% of its GPU time (80 of 100 s), most of it on requests whose client gave up.",
     ]
@@ -74,7 +74,7 @@ def test_policies_that_do_equally_well_are_named_together() -> None:
     assert verdict(found, "cancel")[0] == "Every policy delivers as many calls: 100%."
     found["summary"].append({**found["summary"][0], "policy": "no_retry", "delivered_call_rate": 0.3})
     said = verdict(found, "cancel")[0]
-    assert said == "cancel and coalesce deliver most calls: 100%, as the log's own policy does."
+    assert said == "cancel and coalesce deliver most calls: 100% (cancel is the log's own)."
 
 
 @pytest.mark.parametrize(("share", "said"), [(0.0, "0%"), (0.004, "0.4%"), (0.999, "99.9%"), (1.0, "100%")])
