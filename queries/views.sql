@@ -2,21 +2,24 @@
 -- In a plain shell, from inside the run directory:  duckdb -init views.sql
 -- Partitions (policy, profile, fleet, seed) are columns of every view.
 
+-- A file of the run: in the directory that the variable `run` names, else in the current one.
+CREATE OR REPLACE MACRO place(name) AS coalesce(getvariable('run'), '.') || '/' || name;
+
 -- All cells of a table. A policy may be called 1 or 2024-01-01, and is still a name.
 CREATE OR REPLACE MACRO cells(name) AS TABLE
     SELECT * FROM read_parquet(
-        name || '/**/*.parquet',
+        place(name || '/**/*.parquet'),
         hive_partitioning = true,
         hive_types = {'policy': VARCHAR, 'profile': VARCHAR, 'fleet': VARCHAR, 'seed': BIGINT}
     );
 
-CREATE OR REPLACE VIEW run AS SELECT * FROM read_parquet('run.parquet');
-CREATE OR REPLACE VIEW policies AS SELECT * FROM read_parquet('policies.parquet');
+CREATE OR REPLACE VIEW run AS SELECT * FROM read_parquet(place('run.parquet'));
+CREATE OR REPLACE VIEW policies AS SELECT * FROM read_parquet(place('policies.parquet'));
 CREATE OR REPLACE VIEW phases AS
-    SELECT phase, start_s, coalesce(end_s, 'infinity'::DOUBLE) AS end_s FROM read_parquet('phases.parquet');
+    SELECT phase, start_s, coalesce(end_s, 'infinity'::DOUBLE) AS end_s FROM read_parquet(place('phases.parquet'));
 CREATE OR REPLACE VIEW observed AS
     SELECT o.*, p.phase
-    FROM read_parquet('observed.parquet') AS o
+    FROM read_parquet(place('observed.parquet')) AS o
     LEFT JOIN phases AS p ON o.arrival_s >= p.start_s AND o.arrival_s < p.end_s;
 
 -- One row per call. counted: it arrived after the warm-up, and not too close to a cut of the run to have ended.
