@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 PATIENCE_S = 2.0
+EVERY_S = 10.0
+"""Seconds between two lines where standard error is no terminal."""
 
 Report = Callable[[float], None]
 """Told the share that is done, from 0 to 1."""
@@ -15,10 +17,36 @@ Report = Callable[[float], None]
 
 @contextmanager
 def progress(what: str, *, quiet: bool = False) -> Iterator[Report]:
-    """A bar for `what`, which appears once it has taken two seconds."""
+    """A bar for `what`, which appears once it has taken two seconds; lines of a log where nobody sees a bar."""
     if quiet:
         yield lambda _: None
-        return
+    elif sys.stderr.isatty():
+        with bar(what) as report:
+            yield report
+    else:
+        yield lines(what)
+
+
+def lines(what: str) -> Report:
+    """A line now and then: what is done, and the time left at this pace."""
+    began = time.monotonic()
+    due = began + PATIENCE_S
+
+    def report(share: float) -> None:
+        nonlocal due
+        now = time.monotonic()
+        if now < due or not 0 < share < 1:
+            return
+        due = now + EVERY_S
+        left = (now - began) * (1 - share) / share
+        print(f"{what}: {share:.0%} after {now - began:.0f} s, {left:.0f} s left", file=sys.stderr)
+
+    return report
+
+
+@contextmanager
+def bar(what: str) -> Iterator[Report]:
+    """A bar with the time left, gone when the work is done."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
