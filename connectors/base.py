@@ -23,6 +23,12 @@ class Dropped:
         number, rows = self.reasons.get(reason, (0, []))
         self.reasons[reason] = (number + count, rows if len(rows) >= ROWS_NAMED else [*rows, row])
 
+    def merge(self, later: Dropped) -> None:
+        """The rows of a later part of the file."""
+        for reason, (count, rows) in later.reasons.items():
+            number, named = self.reasons.get(reason, (0, []))
+            self.reasons[reason] = (number + count, [*named, *rows][:ROWS_NAMED])
+
     @property
     def total(self) -> int:
         return sum(number for number, _ in self.reasons.values())

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
-from collections.abc import Iterator
-from typing import IO, cast
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, TypeVar, cast
 
+import msgspec
 import pyarrow as pa
 
+from connectors.base import Dropped
 from trace_schema.errors import BadInput
 
-HEAD_BYTES = 65_536
+BLOCK_BYTES = 8 << 20
+PART_BYTES = 64 << 10
+"""At most so much is lost where compressed data break off."""
+LINE_BYTES = 64 << 20
+"""A longer line is read as several, so that a file without lines need not fit into memory."""
+SNIFFED_LINES = 20
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-CUT_SHORT = "the file ends in the middle of compressed data"
+UTF8_MARK, UTF16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
+CUT_SHORT = "the file ends in the middle of compressed data, or they are damaged"
+BROKEN = (OSError, EOFError, zlib.error)
+UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+T = TypeVar("T")
 
 
-def open_bytes(path: str) -> IO[bytes]:
+def open_bytes(path: str) -> BinaryIO:
     """The decompressed content of a file (gzip and zstd are known by their first bytes). Raises BadInput."""
     try:
         with open(path, "rb") as file:
@@ -24,33 +37,131 @@ def open_bytes(path: str) -> IO[bytes]:
     except OSError as error:
         raise BadInput.at(path, f"cannot be read: {error.strerror}") from error
     if magic.startswith(GZIP):
-        return cast(IO[bytes], gzip.open(path, "rb"))
+        return cast(BinaryIO, gzip.open(path, "rb"))
     if magic == ZSTD:
-        return cast(IO[bytes], pa.input_stream(path, compression="zstd"))
+        return cast(BinaryIO, io.BufferedReader(cast(Any, pa.input_stream(path, compression="zstd"))))
     return open(path, "rb")
 
 
-def head(path: str) -> bytes:
-    """The first bytes of a file's content. Raises BadInput."""
-    with open_bytes(path) as file:
-        try:
-            return file.read(HEAD_BYTES)
-        except (OSError, EOFError, zlib.error) as error:
-            raise BadInput.at(path, f"cannot be decompressed: {error}") from error
+def fill(file: Any) -> tuple[bytes, bool]:
+    """(the next bytes of a file, whether it breaks off after them)."""
+    parts, size = [], 0
+    try:
+        while size < BLOCK_BYTES and (part := file.read1(PART_BYTES)):
+            parts.append(part)
+            size += len(part)
+    except BROKEN:
+        return b"".join(parts), True
+    return b"".join(parts), False
 
 
-def lines(path: str) -> Iterator[tuple[int, bytes | None]]:
-    """(1-based number, line) of each line that is not blank; a last (number, None) where compressed data break off."""
-    number = 0
+def blocks(path: str) -> Iterator[bytes | None]:
+    """Whole lines, many at a time, without a byte-order mark; a last None where compressed data break off."""
+    rest, at_start = b"", True
     with open_bytes(path) as file:
         while True:
-            number += 1
-            try:
-                line = file.readline()
-            except (OSError, EOFError, zlib.error):
-                yield number, None
+            data, broken = fill(file)
+            text = rest + data
+            if at_start:
+                text, at_start = text.removeprefix(UTF8_MARK), False
+            end = text.rfind(b"\n") + 1
+            if not broken and (not data or (not end and len(text) >= LINE_BYTES)):
+                end = len(text)
+            rest = text[end:]
+            if end:
+                yield text[:end]
+            if broken:
+                yield None
+            if broken or not data:
                 return
-            if not line:
-                return
-            if line.strip():
-                yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+
+
+def head(path: str) -> bytes:
+    """The first lines of a file's content. Raises BadInput when it has none that can be read as UTF-8 could be."""
+    first = next(blocks(path), b"")
+    if first is None:
+        raise BadInput.at(path, f"no whole line can be read: {CUT_SHORT}")
+    if first.startswith(UTF16_MARKS):
+        raise BadInput.at(path, "is UTF-16 text; make it UTF-8, such as with iconv -f UTF-16 -t UTF-8")
+    return first
+
+
+def first_object(head: bytes) -> dict[str, Any] | None:
+    """The first of a file's first lines that is a JSON object."""
+    for line in head.split(b"\n", SNIFFED_LINES)[:SNIFFED_LINES]:
+        try:
+            found = msgspec.json.decode(line)
+        except UNDECODABLE:
+            continue
+        if isinstance(found, dict):
+            return found
+    return None
+
+
+def objects(
+    path: str, decoder: msgspec.json.Decoder[T], reason_of: Callable[[Exception], str]
+) -> Iterator[tuple[list[T], list[int], Dropped]]:
+    """(objects, their 1-based line numbers, lines that hold none) of JSON lines, many at a time; blank lines aside."""
+    first = 1
+    for block in blocks(path):
+        dropped = Dropped()
+        if block is None:
+            dropped.add(CUT_SHORT, first)
+            yield [], [], dropped
+            return
+        count = block.count(b"\n") + (not block.endswith(b"\n"))
+        rows = list(range(first, first + count))
+        try:
+            found = decoder.decode_lines(block)
+        except UNDECODABLE:
+            found = []
+        if len(found) != count:
+            found, rows = one_by_one(block.split(b"\n"), first, decoder, reason_of, dropped)
+        yield found, rows, dropped
+        first += count
+
+
+def one_by_one(
+    lines: list[bytes],
+    first: int,
+    decoder: msgspec.json.Decoder[T],
+    reason_of: Callable[[Exception], str],
+    dropped: Dropped,
+) -> tuple[list[T], list[int]]:
+    """(objects, line numbers) of the lines that hold one; the others that are not blank are dropped."""
+    found, rows = [], []
+    for number, line in enumerate(lines, first):
+        if not line.strip():
+            continue
+        try:
+            found.append(decoder.decode(line))
+        except UNDECODABLE as error:
+            dropped.add(reason_of(error), number)
+        else:
+            rows.append(number)
+    return found, rows
+
+
+class WholeLines(io.RawIOBase):
+    """A file as UTF-8 text in whole lines. Bytes that are not UTF-8 stand as `\\xfc`; `broken` once it breaks off."""
+
+    def __init__(self, path: str) -> None:
+        self.blocks = blocks(path)
+        self.ready = memoryview(b"")
+        self.broken = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self.ready:
+            block = next(self.blocks, b"")
+            self.broken = self.broken or block is None
+            if not block:
+                return 0
+            text = block if block.isascii() else block.decode("utf-8", "backslashreplace").encode()
+            self.ready = memoryview(text if text.endswith(b"\n") else text + b"\n")
+        size = min(len(buffer), len(self.ready))
+        buffer[:size] = self.ready[:size]
+        self.ready = self.ready[size:]
+        return size

@@ -9,13 +9,11 @@ import msgspec
 import numpy as np
 
 from connectors.base import Batch, Dropped
-from connectors.files import CUT_SHORT, lines
+from connectors.files import first_object, objects
 from connectors.rows import attempts_of
 
-BATCH_ROWS = 100_000
 
-
-class Line(msgspec.Struct):
+class Line(msgspec.Struct, gc=False):
     """One attempt. Times are seconds, on any clock that all lines share."""
 
     call: int | str
@@ -52,38 +50,16 @@ class Gateway:
     )
 
     def sniff(self, head: bytes, path: str) -> float:
-        line = head.split(b"\n", 1)[0].removeprefix(b"\xef\xbb\xbf")
-        try:
-            first = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return 0.0
-        if not isinstance(first, dict):
-            return 0.0
-        return len({"call", "start", "status", "prompt"} & first.keys()) / 4
+        first = first_object(head)
+        return len({"call", "start", "status", "prompt"} & first.keys()) / 4 if first else 0.0
 
     def read(self, path: str) -> Iterator[Batch]:
-        decode = msgspec.json.Decoder(Line).decode
-        batch: list[Line] = []
-        rows: list[int] = []
-        dropped = Dropped()
-        for number, line in lines(path):
-            if line is None:
-                dropped.add(CUT_SHORT, number)
-                break
-            try:
-                batch.append(decode(line))
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                dropped.add(reason_of(error), number)
-                continue
-            rows.append(number)
-            if len(batch) == BATCH_ROWS:
-                yield self.attempts(batch, rows, path, dropped)
-                batch, rows, dropped = [], [], Dropped()
-        yield self.attempts(batch, rows, path, dropped)
+        for batch, rows, dropped in objects(path, msgspec.json.Decoder(Line), reason_of):
+            yield self.attempts(batch, rows, path, dropped)
 
     def attempts(self, batch: list[Line], rows: list[int], path: str, dropped: Dropped) -> Batch:
         columns: dict[str, list[Any]] = {
-            "retry_group": [str(x.call) for x in batch],
+            "retry_group": [x.call for x in batch],
             "retry_index": [x.attempt for x in batch],
             "prompt_tokens": [x.prompt for x in batch],
             "output_tokens": [x.output for x in batch],

@@ -9,13 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.base import Batch, Dropped
+from connectors.base import ROWS_NAMED, Batch, Dropped
 from trace_schema.attempts import ATTEMPTS, STATUSES
 from trace_schema.fields import Field
 
-NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
+NUMBER = r"^\s*[-+]?((\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|(?i:nan|inf|infinity))\s*$"
+ISO = (
+    r"^\s*(?P<time>\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2})?)(?P<part>\.\d+)?"
+    r"(?:Z|(?P<sign>[-+])(?P<hours>\d{2}):?(?P<minutes>\d{2}))?\s*$"
+)
 UNIX_SECONDS_LEAST = 1e8
 """Times from here on are taken as seconds since 1970, smaller ones as seconds from the start of the log."""
+SECONDS_MOST = 1e11
 TRUE, FALSE = ("true", "t", "1", "yes"), ("false", "f", "0", "no")
 
 
@@ -51,8 +56,7 @@ def attempts_of(
         constants["status"] = "unknown"
     fields = {f.name: f for f in ATTEMPTS.fields}
     for name, value in constants.items():
-        if name not in arrays:
-            arrays[name] = pa.repeat(pa.scalar(value, fields[name].type), len(rows))
+        arrays[name] = pa.repeat(pa.scalar(value, fields[name].type), len(rows))
     arrays["source_row"] = pa.array(rows)
     table = pa.Table.from_arrays(
         [arrays.get(f.name, pa.nulls(len(rows), f.type)) for f in ATTEMPTS.fields], names=ATTEMPTS.names
@@ -64,9 +68,11 @@ def drop(
     wrong: np.ndarray[Any, Any], reason: str, rows: np.ndarray[Any, Any], good: np.ndarray[Any, Any], dropped: Dropped
 ) -> None:
     """Mark the rows that are `wrong` and not yet dropped."""
-    for k in np.flatnonzero(wrong & good):
-        dropped.add(reason, int(rows[k]))
-    good &= ~wrong
+    found = rows[wrong & good]
+    if len(found):
+        later = Dropped({reason: (len(found), found[:ROWS_NAMED].tolist())})
+        dropped.merge(later)
+        good &= ~wrong
 
 
 def convert(
@@ -77,34 +83,74 @@ def convert(
     dropped: Dropped,
 ) -> pa.Array:
     """The values in the field's type; those that have none drop their rows."""
-    array = values if isinstance(values, pa.Array) else array_of(values)
+    given = values if isinstance(values, pa.Array) else array_of(values, field.type)
+    array = plain(given)
     if pa.types.is_null(array.type):
-        return array.cast(field.type)
-    if field.name == "status":
-        array = pc.utf8_lower(array.cast(pa.string()))
-        unknown = np.asarray(pc.invert(pc.is_in(array, value_set=pa.array([*STATUSES, None], pa.string()))))
-        drop(unknown, f"status is none of {', '.join(STATUSES)}", rows, good, dropped)
-        return pc.fill_null(array, "unknown")
+        array = array.cast(pa.string())
     if field.name == "arrival_s":
         return times(array, rows, good, dropped)
     if pa.types.is_integer(field.type) or pa.types.is_floating(field.type):
         return numbers(array, field, rows, good, dropped)
+    if field.name == "status":
+        return statuses(array, rows, good, dropped)
     if pa.types.is_boolean(field.type) and not pa.types.is_boolean(array.type):
-        text = pc.utf8_lower(array.cast(pa.string()))
+        text = pc.utf8_lower(cast(array, pa.string()))
         return pc.if_else(
             pc.is_in(text, value_set=pa.array(TRUE)),
             True,
             pc.if_else(pc.is_in(text, value_set=pa.array(FALSE)), False, pa.scalar(None, pa.bool_())),
         )
-    return array.cast(field.type)
+    converted = cast(array, field.type)
+    lost = np.asarray(pc.and_(array.is_valid(), converted.is_null())) & ~is_blank(array)
+    kind = "a text" if field.type == pa.string() else f"of type {field.type}"
+    drop(lost, f"{field.name} is not {kind}", rows, good, dropped)
+    return converted
 
 
-def array_of(values: Sequence[Any]) -> pa.Array:
+def array_of(values: Sequence[Any], type: pa.DataType) -> pa.Array:
     """An Arrow array of Python values; of mixed types, their texts."""
     try:
-        return pa.array(values)
+        return pa.array(values, type if pa.types.is_nested(type) else None)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         return pa.array([None if v is None else str(v) for v in values], pa.string())
+
+
+def plain(array: pa.Array) -> pa.Array:
+    """Texts of any width, bytes and dictionaries as strings or what they hold; days and durations as numbers' kin."""
+    if pa.types.is_dictionary(array.type):
+        return plain(array.dictionary_decode())
+    if pa.types.is_date(array.type):
+        return array.cast(pa.timestamp("ms"))
+    if pa.types.is_duration(array.type):
+        return pc.divide(array.cast(pa.duration("us"), safe=False).cast(pa.int64()).cast(pa.float64()), 1e6)
+    texts = (pa.types.is_large_string, pa.types.is_string_view, pa.types.is_binary, pa.types.is_large_binary,
+             pa.types.is_binary_view, pa.types.is_fixed_size_binary)  # fmt: skip
+    return cast(array, pa.string()) if any(holds(array.type) for holds in texts) else array
+
+
+def cast(array: pa.Array, type: pa.DataType) -> pa.Array:
+    """The values in `type`; null where one cannot be."""
+    try:
+        return array.cast(type)
+    except pa.ArrowNotImplementedError:
+        return pa.nulls(len(array), type)
+    except pa.ArrowInvalid:
+        if len(array) == 1:
+            return pa.nulls(1, type)
+    middle = len(array) // 2
+    halves = np.split(np.arange(len(array)), [middle])
+    return pa.concat_arrays([cast(array.take(pa.array(half)), type) for half in halves])
+
+
+def statuses(array: pa.Array, rows: np.ndarray[Any, Any], good: np.ndarray[Any, Any], dropped: Dropped) -> pa.Array:
+    """Names of STATUSES in lower case; without one, unknown."""
+    text = pc.utf8_lower(pc.utf8_trim_whitespace(cast(array, pa.string())))
+    text = pc.if_else(pc.equal(text, ""), None, text)
+    lost = pc.and_(array.is_valid(), pc.invert(pc.is_in(text, value_set=pa.array([*STATUSES, None], pa.string()))))
+    nested = pc.and_(array.is_valid(), text.is_null()) if not pa.types.is_string(array.type) else False
+    wrong = np.asarray(pc.or_(lost, nested))
+    drop(wrong, f"status is none of {', '.join(STATUSES)}", rows, good, dropped)
+    return pc.fill_null(text, "unknown")
 
 
 def numbers(
@@ -112,9 +158,10 @@ def numbers(
 ) -> pa.Array:
     """Numbers of the field's type; texts are read as numbers, empty texts as unknown."""
     floats = as_floats(array)
-    given = np.asarray(pc.is_valid(array)) & ~is_blank(array)
     values = np.asarray(pc.fill_null(floats, 0.0))
-    drop(given & np.asarray(pc.is_null(floats)), f"{field.name} is not a number", rows, good, dropped)
+    if floats.null_count > array.null_count:
+        lost = np.asarray(pc.and_(array.is_valid(), floats.is_null())) & ~is_blank(array)
+        drop(lost, f"{field.name} is not a number", rows, good, dropped)
     drop(~np.isfinite(values), f"{field.name} is not finite", rows, good, dropped)
     if field.unit in ("tokens", "count", "s", "ns"):
         drop(values < 0, f"{field.name} is negative", rows, good, dropped)
@@ -128,16 +175,25 @@ def numbers(
 
 
 def as_floats(array: pa.Array) -> pa.Array:
-    """float64; null where a text is not a number."""
-    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+    """float64; null where a value is not a number."""
+    if not pa.types.is_string(array.type):
+        return array.cast(pa.float64(), safe=False) if is_number(array.type) else pa.nulls(len(array), pa.float64())
+    try:
+        return array.cast(pa.float64())
+    except pa.ArrowInvalid:
         known = pc.match_substring_regex(array, NUMBER)
         return pc.cast(pc.utf8_trim_whitespace(pc.if_else(known, array, None)), pa.float64())
-    return array.cast(pa.float64(), safe=False)
+
+
+def is_number(type: pa.DataType) -> bool:
+    """Numbers, whole or not, and truth values."""
+    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
+    return any(holds(type) for holds in kinds)
 
 
 def is_blank(array: pa.Array) -> np.ndarray[Any, Any]:
     """Which values are empty texts."""
-    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+    if pa.types.is_string(array.type):
         return np.asarray(pc.fill_null(pc.equal(pc.utf8_trim_whitespace(array), ""), False))
     return np.zeros(len(array), bool)
 
@@ -145,29 +201,34 @@ def is_blank(array: pa.Array) -> np.ndarray[Any, Any]:
 def times(array: pa.Array, rows: np.ndarray[Any, Any], good: np.ndarray[Any, Any], dropped: Dropped) -> pa.Array:
     """Seconds, from numbers, timestamps or ISO 8601 texts (taken as UTC where they name no zone)."""
     if pa.types.is_timestamp(array.type):
-        return pc.divide(array.cast(pa.timestamp("ns")).cast(pa.int64()).cast(pa.float64(), safe=False), 1e9)
-    seconds = as_floats(array)
-    if seconds.null_count and pa.types.is_string(array.type):
-        seconds = pc.coalesce(seconds, iso_seconds(array))
-    given = np.asarray(pc.is_valid(array)) & ~is_blank(array)
-    drop(given & np.asarray(pc.is_null(seconds)), "arrival_s is not a time", rows, good, dropped)
+        per_second = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[array.type.unit]
+        seconds = pc.divide(array.cast(pa.int64()).cast(pa.float64(), safe=False), per_second)
+    else:
+        seconds = as_floats(array)
+        if seconds.null_count and pa.types.is_string(array.type):
+            seconds = pc.coalesce(seconds, iso_seconds(array))
+    if seconds.null_count > array.null_count:
+        lost = np.asarray(pc.and_(array.is_valid(), seconds.is_null())) & ~is_blank(array)
+        drop(lost, "arrival_s is not a time", rows, good, dropped)
     values = np.asarray(pc.fill_null(seconds, 0.0))
-    drop(~np.isfinite(values) | (values < 0) | (values > 1e11), "arrival_s is not a possible time", rows, good, dropped)
+    drop(~np.isfinite(values), "arrival_s is not finite", rows, good, dropped)
+    drop(values < 0, "arrival_s is negative, or before 1970", rows, good, dropped)
+    drop(values > SECONDS_MOST, "arrival_s is too large for seconds (milliseconds?)", rows, good, dropped)
     return seconds
 
 
 def iso_seconds(array: pa.Array) -> pa.Array:
     """Seconds since 1970 of ISO 8601 texts, null for others."""
-    pattern = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2})?(\.\d{1,9})?\d*(Z|[+-]\d{2}:?\d{2})?$"
-    text = pc.if_else(pc.match_substring_regex(array, pattern), array, None)
-    text = pc.replace_substring_regex(text, r"(\.\d{9})\d+", r"\1")
-    zoned = pc.fill_null(pc.match_substring_regex(text, r"(Z|[+-]\d{2}:?\d{2})$"), False)
-    try:
-        with_zone = pc.cast(pc.if_else(zoned, text, None), pa.timestamp("ns", "UTC")).cast(pa.int64())
-        naive = pc.cast(pc.if_else(zoned, None, text), pa.timestamp("ns")).cast(pa.int64())
-    except pa.ArrowInvalid:
-        return pa.nulls(len(array), pa.float64())
-    return pc.divide(pc.coalesce(with_zone, naive).cast(pa.float64(), safe=False), 1e9)
+    found = pc.extract_regex(array, ISO)
+    time, part, sign, hours, minutes = (
+        pc.struct_field(found, name) for name in ("time", "part", "sign", "hours", "minutes")
+    )
+    whole = cast(time, pa.timestamp("s")).cast(pa.int64()).cast(pa.float64())
+    fraction = pc.binary_join_element_wise("0", part, "").cast(pa.float64())
+    east = [pc.binary_join_element_wise("0", x, "").cast(pa.float64()) for x in (hours, minutes)]
+    offset = pc.add(pc.multiply(east[0], 3600.0), pc.multiply(east[1], 60.0))
+    local = pc.add(whole, fraction)
+    return pc.if_else(pc.equal(sign, "-"), pc.add(local, offset), pc.subtract(local, offset))
 
 
 def instants(seconds: pa.Array) -> tuple[pa.Array, pa.Array]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import zlib
+import csv as plain_csv
+import io
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,13 +12,21 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.base import Batch, Dropped
-from connectors.files import CUT_SHORT, lines, open_bytes
+from connectors.files import BLOCK_BYTES, CUT_SHORT, WholeLines, first_object, head, objects
 from connectors.rows import attempts_of
 from trace_schema.attempts import ATTEMPTS
 from trace_schema.errors import BadConfig, BadInput, UnknownName
 
 BATCH_ROWS = 100_000
+CSV_BLOCK_BYTES = 2 * BLOCK_BYTES
+"""A longer row is not read."""
 NEEDED = ("arrival_s", "prompt_tokens")
+READERS_OWN = ("source_format", "source_file", "source_row", "arrival_unix_ns", "time_resolution_s", "extra")
+"""Fields that say how a row was read, or follow from others: a file's columns of these names are left alone."""
+FIELDS = [name for name in ATTEMPTS.names if name not in READERS_OWN]
+
+
+Rows = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Tabular:
@@ -25,20 +34,23 @@ class Tabular:
 
     name = ""
     describes = ""
+    nested = False
+    """A column's name may be a path into objects."""
 
     def __init__(self, mapping: Mapping[str, str] | None = None) -> None:
         self.mapping = dict(mapping or {})
         for field in self.mapping:
-            if field not in ATTEMPTS.names:
-                raise BadConfig(f"--map {field}=...: {UnknownName.of('field', field, ATTEMPTS.names)}")
+            if field not in FIELDS:
+                raise BadConfig(f"--map {field}=...: {UnknownName.of('field', field, FIELDS)}")
 
     def sources(self, columns: list[str], path: str) -> dict[str, str]:
         """Source column by ATTEMPTS field. Raises BadInput when a column is not there, or none says the time."""
-        fields = {name: name for name in columns if name in ATTEMPTS.names}
-        for field, column in self.mapping.items():
-            if column.split(".")[0] not in columns and column not in columns:
+        fields = {name: name for name in columns if name in FIELDS} | self.mapping
+        for column in fields.values():
+            if column not in columns and not (self.nested and column.split(".")[0] in columns):
                 raise BadInput.at(path, str(UnknownName.of("column", column, columns)))
-            fields[field] = column
+            if columns.count(column) > 1:
+                raise BadInput.at(path, f"more than one column is called {column!r}; rename them")
         missing = [name for name in NEEDED if name not in fields]
         if missing:
             raise BadInput.at(
@@ -53,10 +65,8 @@ class Tabular:
         known = {*self.mapping, *columns}
         return 0.9 if all(name in known for name in NEEDED) else 0.1
 
-    def batch(self, table: pa.Table, first_row: int, path: str, dropped: Dropped) -> Batch:
-        fields = self.sources(table.column_names, path)
+    def batch(self, table: pa.Table, fields: Mapping[str, str], rows: Rows, path: str, dropped: Dropped) -> Batch:
         columns = {field: table[column].combine_chunks() for field, column in fields.items()}
-        rows = np.arange(first_row, first_row + table.num_rows)
         return attempts_of(columns, rows, source_format=self.name, source_file=path, dropped=dropped)
 
 
@@ -74,41 +84,54 @@ class Csv(Tabular):
     def read(self, path: str) -> Iterator[Batch]:
         from pyarrow import csv
 
+        fields = self.sources(header(path), path)
+        skipped: list[int] = []
         dropped = Dropped()
 
         def skip(row: csv.InvalidRow) -> str:
-            dropped.add(f"has {row.actual_columns} columns instead of {row.expected_columns}", row.number or 0)
+            dropped.add(f"has {row.actual_columns} columns instead of {row.expected_columns}", row.number)
+            skipped.append(row.number)
             return "skip"
 
-        with open_bytes(path) as file:
-            try:
-                names = csv.open_csv(
-                    file, parse_options=csv.ParseOptions(invalid_row_handler=lambda _: "skip")
-                ).schema.names
-            except (pa.ArrowInvalid, OSError, EOFError, zlib.error) as error:
-                raise BadInput.at(path, f"cannot be read as CSV: {error}") from error
-        self.sources(names, path)
-        with open_bytes(path) as file:
+        used = list(dict.fromkeys(fields.values()))
+        file = WholeLines(path)
+        first = 2
+        try:
             reader = csv.open_csv(
-                file,
-                read_options=csv.ReadOptions(use_threads=False),
-                parse_options=csv.ParseOptions(invalid_row_handler=skip),
+                io.BufferedReader(file),
+                read_options=csv.ReadOptions(use_threads=False, block_size=CSV_BLOCK_BYTES),
+                parse_options=csv.ParseOptions(invalid_row_handler=skip, newlines_in_values=True),
                 convert_options=csv.ConvertOptions(
-                    column_types={n: pa.string() for n in names}, strings_can_be_null=True
+                    include_columns=used, column_types=dict.fromkeys(used, pa.string()), strings_can_be_null=True
                 ),
             )
-            row = 2
-            while True:
-                try:
-                    table = pa.Table.from_batches([reader.read_next_batch()])
-                except StopIteration:
-                    break
-                except (pa.ArrowInvalid, OSError, EOFError, zlib.error):
-                    dropped.add(CUT_SHORT, row)
-                    break
-                yield self.batch(table, row, path, Dropped())
-                row += table.num_rows
-        yield self.batch(pa.table({n: pa.array([], pa.string()) for n in names}), row, path, dropped)
+            for part in reader:
+                rows = np.arange(first, first + part.num_rows + len(skipped))
+                rows = rows[~np.isin(rows, skipped)][: part.num_rows]
+                yield self.batch(pa.Table.from_batches([part]), fields, rows, path, Dropped())
+                first = int(rows[-1]) + 1 if len(rows) else first
+                skipped[:] = [row for row in skipped if row >= first]
+        except pa.ArrowInvalid as error:
+            if first == 2:
+                raise BadInput.at(path, f"cannot be read as CSV: {reason(error)}") from error
+            dropped.add(f"cannot be read as CSV from here on: {reason(error)}", first + len(skipped))
+        if file.broken:
+            dropped.add(CUT_SHORT, first + len(skipped))
+        yield attempts_of({}, np.zeros(0, np.int64), source_format=self.name, source_file=path, dropped=dropped)
+
+
+def header(path: str) -> list[str]:
+    """The names in the first line that is not blank. Raises BadInput."""
+    text = head(path).decode("utf-8", "backslashreplace").replace("\0", "")
+    try:
+        return next(filter(None, plain_csv.reader(io.StringIO(text, newline=""))), [])
+    except plain_csv.Error as error:
+        raise BadInput.at(path, f"has no header line of a CSV: {error}") from error
+
+
+def reason(error: Exception) -> str:
+    """What Arrow says, in one line that is not too long."""
+    return str(error).split("\n")[0][:200]
 
 
 class Parquet(Tabular):
@@ -121,55 +144,39 @@ class Parquet(Tabular):
     def read(self, path: str) -> Iterator[Batch]:
         from pyarrow import parquet
 
+        first = 1
         try:
             file = parquet.ParquetFile(path)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise BadInput.at(path, f"cannot be read as Parquet: {str(error).splitlines()[0]}") from error
-        self.sources(file.schema_arrow.names, path)
-        row = 1
-        for part in file.iter_batches(BATCH_ROWS):
-            yield self.batch(pa.Table.from_batches([part]), row, path, Dropped())
-            row += part.num_rows
+            fields = self.sources(file.schema_arrow.names, path)
+            for part in file.iter_batches(BATCH_ROWS, columns=list(dict.fromkeys(fields.values()))):
+                rows = np.arange(first, first + part.num_rows)
+                yield self.batch(pa.Table.from_batches([part]), fields, rows, path, Dropped())
+                first += part.num_rows
+        except (pa.ArrowException, OSError) as error:
+            raise BadInput.at(path, f"cannot be read as Parquet: {reason(error)}") from error
 
 
 class JsonLines(Tabular):
     name = "jsonl"
     describes = "JSON lines; keys named as in docs/schema.md, or given with --map (usage.in reaches into objects)"
 
+    nested = True
+
     def sniff(self, head: bytes, path: str) -> float:
-        try:
-            first = msgspec.json.decode(head.split(b"\n", 1)[0].removeprefix(b"\xef\xbb\xbf"))
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return 0.0
-        return self.columns_known(list(first)) - 0.05 if isinstance(first, dict) else 0.0
+        first = first_object(head)
+        return self.columns_known(list(first)) - 0.05 if first else 0.0
 
     def read(self, path: str) -> Iterator[Batch]:
-        decode = msgspec.json.Decoder(dict[str, Any]).decode
-        objects: list[dict[str, Any]] = []
-        rows: list[int] = []
-        dropped = Dropped()
-        for number, line in lines(path):
-            if line is None:
-                dropped.add(CUT_SHORT, number)
-                break
-            try:
-                objects.append(decode(line))
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                dropped.add("not a JSON object (cut short, or not text)", number)
-                continue
-            rows.append(number)
-            if len(objects) == BATCH_ROWS:
-                yield self.attempts(objects, rows, path, dropped)
-                objects, rows, dropped = [], [], Dropped()
-        yield self.attempts(objects, rows, path, dropped)
-
-    def attempts(self, objects: list[dict[str, Any]], rows: list[int], path: str, dropped: Dropped) -> Batch:
-        keys = list(dict.fromkeys(key for item in objects for key in item))
-        fields = self.sources(keys, path) if objects else {}
-        columns = {field: [reach(item, source) for item in objects] for field, source in fields.items()}
-        return attempts_of(
-            columns, np.asarray(rows, np.int64), source_format=self.name, source_file=path, dropped=dropped
-        )
+        fields: dict[str, str] = {}
+        decoder = msgspec.json.Decoder(dict[str, Any])
+        for items, rows, dropped in objects(path, decoder, lambda _: "not a JSON object (cut short, or not text)"):
+            keys = list(dict.fromkeys(key for item in items for key in item))
+            if items and not fields:
+                fields = self.sources(keys, path)
+            fields = {key: key for key in keys if key in FIELDS} | fields
+            columns = {field: [reach(item, source) for item in items] for field, source in fields.items()}
+            places = np.asarray(rows, np.int64)
+            yield attempts_of(columns, places, source_format=self.name, source_file=path, dropped=dropped)
 
 
 def reach(item: dict[str, Any], path: str) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from connectors.base import Dropped
-from connectors.files import CUT_SHORT, lines
+from connectors.files import objects
 from trace_schema.errors import BadInput
 
 Row = tuple[str, int, int, int]
@@ -79,28 +79,21 @@ class StepLog:
 
 def read_step_log(path: str) -> StepLog:
     """Read a step log, compressed or not. Raises BadInput when it holds no step."""
-    decode = msgspec.json.Decoder(Line).decode
     config: Config | None = None
     steps: list[tuple[float, ...]] = []
     dropped = Dropped()
     adds = aborts = 0
-    for number, line in lines(path):
-        if line is None:
-            dropped.add(CUT_SHORT, number)
-            break
-        try:
-            event = decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            dropped.add("not a line of a step log", number)
-            continue
-        if isinstance(event, Step):
-            if event.rows:
-                steps.append((event.t0, event.t1, *sums(event.rows)))
-        elif isinstance(event, Config):
-            config = event
-        else:
-            adds += isinstance(event, Add)
-            aborts += isinstance(event, Abort)
+    for events, _, unread in objects(path, msgspec.json.Decoder(Line), lambda _: "not a line of a step log"):
+        dropped.merge(unread)
+        for event in events:
+            if isinstance(event, Step):
+                if event.rows:
+                    steps.append((event.t0, event.t1, *sums(event.rows)))
+            elif isinstance(event, Config):
+                config = event
+            else:
+                adds += isinstance(event, Add)
+                aborts += isinstance(event, Abort)
     if not steps:
         raise BadInput.at(path, "holds no step of a scheduler")
     columns = np.array(steps).T

@@ -71,6 +71,21 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join(lines(self))
 
 
+class Windows(msgspec.Struct, frozen=True):
+    """The arrivals in each window, of which most may be empty in a long trace."""
+
+    most: int
+    dispersion: float
+
+    @classmethod
+    def of(cls, arrivals: Floats, window_s: float) -> Windows:
+        windows = (arrivals / window_s).astype(np.int64)
+        counts = np.diff(np.flatnonzero(np.diff(windows, prepend=-1, append=windows[-1] + 1)))
+        mean = len(arrivals) / (int(windows[-1]) + 1)
+        variance = float((counts.astype(np.float64) ** 2).sum()) / (int(windows[-1]) + 1) - mean**2
+        return cls(int(counts.max()), variance / mean)
+
+
 def describe(trace: Trace) -> Description:
     """The figures of a trace."""
     calls = trace.calls
@@ -78,7 +93,7 @@ def describe(trace: Trace) -> Description:
     status = calls["observed_status"]
     counts = pc.value_counts(pc.fill_null(status, "unknown")).to_pylist()
     windows = [w for w in (1.0, 10.0, 60.0, 600.0) if w * 2 <= arrivals[-1]]
-    binned = {w: np.bincount((arrivals / w).astype(np.int64)) for w in windows}
+    binned = {w: Windows.of(arrivals, w) for w in windows}
     return Description(
         calls=calls.num_rows,
         span_s=float(arrivals[-1]),
@@ -89,8 +104,8 @@ def describe(trace: Trace) -> Description:
         output_tokens=spread(trace, "output_tokens"),
         censored_outputs=int(np.asarray(calls["output_censored"]).sum()),
         e2e_s=spread(trace, "observed_e2e_s"),
-        peak_calls_per_s={f"{w:g}": float(b.max() / w) for w, b in binned.items()},
-        dispersion={f"{w:g}": float(b.var() / b.mean()) for w, b in binned.items()},
+        peak_calls_per_s={f"{w:g}": b.most / w for w, b in binned.items()},
+        dispersion={f"{w:g}": b.dispersion for w, b in binned.items()},
         phases=[phase_figures(trace, phase) for phase in trace.phases],
         phase_rule=trace.about.phase_rule,
         client=trace.client,

@@ -22,10 +22,13 @@ from connectors.files import head
 from connectors.registry import connector, guess
 from replay.errors import BadConfig, BadInput
 from replay.phases import Phase, detect
-from trace_schema.check import check_calls
-from trace_schema.fold import ObservedClient, fold
+from trace_schema.attempts import ATTEMPTS
+from trace_schema.check import check_calls, first_true
+from trace_schema.fold import FOLDED, ObservedClient, fold
 
 METADATA = b"replay.trace"
+KEPT = [*FOLDED, "cancel_reason", "source_file", "source_row"]
+"""Columns of ATTEMPTS that a trace is made of."""
 
 
 class FileReport(msgspec.Struct, frozen=True):
@@ -119,6 +122,7 @@ def ingest(
     if attempts.num_rows == 0:
         reasons = "; ".join(f"{r} (row {rows[0]})" for f in files for r, (_, rows) in f.dropped.items())
         raise BadInput(f"{', '.join(f.path for f in files)}: no row can be used: {reasons or 'there are none'}")
+    refuse_two_clocks(attempts)
     calls, client = fold(attempts)
     phases, rule = detect(np.asarray(calls["arrival_s"]))
     about = About(report=report_of(attempts, calls, files), client=client, phases=phases, phase_rule=rule)
@@ -148,15 +152,23 @@ def read_file(path: str, format: str | None, mapping: Mapping[str, str] | None) 
             raise BadInput.at(path, "the file is empty")
     dropped, batches, read = Dropped(), [], 0
     for batch in reader.read(path):
-        batches.append(batch.attempts)
+        batches.append(batch.attempts.select(KEPT))
         read += batch.rows_read
-        for reason, (count, rows) in batch.dropped.reasons.items():
-            for k, row in enumerate(rows):
-                dropped.add(reason, row, count - len(rows) + 1 if k == len(rows) - 1 else 1)
-    table = pa.concat_tables(batches)
+        dropped.merge(batch.dropped)
+    table = pa.concat_tables([ATTEMPTS.arrow.empty_table().select(KEPT), *batches])
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return table, FileReport(path, reader.name, confidence, digest, read, table.num_rows, dropped.reasons)
+
+
+def refuse_two_clocks(attempts: pa.Table) -> None:
+    """Raises BadInput when some times count from 1970 and others do not: no one span holds both."""
+    relative = attempts["arrival_unix_ns"].is_null()
+    row = first_true(relative)
+    if row and attempts["arrival_unix_ns"].null_count < attempts.num_rows:
+        where = attempts.slice(row - 1, 1).to_pylist()[0]
+        problem = f"{where['arrival_s']:g} is no time since 1970, as others are; correct it or take the row out"
+        raise BadInput.at(where["source_file"], problem, row=where["source_row"], field="arrival_s")
 
 
 def report_of(attempts: pa.Table, calls: pa.Table, files: list[FileReport]) -> Report:
@@ -193,9 +205,10 @@ def write_trace(trace: Trace, path: str) -> None:
         pq.write_table(table, temporary, compression="zstd")
         os.replace(temporary, target)
     except OSError as error:
+        raise BadConfig(f"{path}: cannot be written: {error.strerror or error}") from error
+    finally:
         with suppress(OSError):
             temporary.unlink()
-        raise BadConfig(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def read_trace(path: str) -> Trace:

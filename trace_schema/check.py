@@ -15,6 +15,8 @@ from trace_schema.fields import TableSchema
 
 AT_LEAST = {"s": 0, "ns": 0, "tokens": 0, "blocks": 0, "count": 0, "id": None, "name": None, "": None}
 """Smallest value by unit."""
+LATEST_S = 1e11
+"""3,000 years: a later arrival is a mistake, and would make a trace of too many windows."""
 
 
 def conform(table: pa.Table, schema: TableSchema, file: object = "table") -> pa.Table:
@@ -73,6 +75,7 @@ def check_calls(table: pa.Table, file: object = "calls") -> pa.Table:
     places: Iterable[tuple[str, np.ndarray[Any, Any], str]] = (
         ("call_id", np.asarray(table["call_id"]) != np.arange(table.num_rows), "ids must be 0, 1, 2, ... in order"),
         ("arrival_s", np.diff(arrivals, prepend=arrivals[0]) < 0, "arrives before the call above it"),
+        ("arrival_s", arrivals > LATEST_S, f"is after {LATEST_S:g} s; times are in seconds"),
         ("prompt_tokens", np.asarray(table["prompt_tokens"]) < 1, "a prompt has at least 1 token"),
         ("output_tokens", np.asarray(table["output_tokens"]) < 1, "an output has at least 1 token"),
     )

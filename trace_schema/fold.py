@@ -25,6 +25,13 @@ WAITS_LEAST = 5
 AGREEING_SHARE = 0.8
 """Share of observations that must agree before a value is inferred from them."""
 
+SAME = ("idempotency_key", "model", "deployment", "tenant", "client", "session_id", "max_tokens", "block_hashes",
+        "hash_block_tokens", "stream", "timeout_kind")  # fmt: skip
+"""What a call takes from its first attempt."""
+FOLDED = [*SAME, "retry_group", "retry_index", "arrival_s", "arrival_unix_ns", "status", "e2e_s", "ttft_s", "priority",
+          "prompt_tokens", "output_tokens", "received_tokens", "client_timeout_s", "body_hash"]  # fmt: skip
+"""Columns of ATTEMPTS that `fold` reads."""
+
 
 class ObservedClient(msgspec.Struct, frozen=True, kw_only=True):
     """What a log shows of how its clients wait and try again; null where it shows too little."""
@@ -45,17 +52,20 @@ class Groups:
 
     def __init__(self, attempts: pa.Table) -> None:
         n = attempts.num_rows
-        alone = np.asarray(pc.is_null(attempts["retry_group"]))
-        codes = np.asarray(pc.fill_null(pc.dictionary_encode(attempts["retry_group"].combine_chunks()).indices, -1))
-        codes = np.where(alone, np.arange(n) + n, codes)
         start = numeric(attempts, "arrival_s")
-        index = numeric(attempts, "retry_index", 0.0)
-        order = np.lexsort((np.arange(n), start, index, codes))
-        first = np.flatnonzero(np.diff(codes[order], prepend=-1))
-        by_arrival = np.argsort(start[order][first], kind="stable")
-        sizes = np.diff(np.append(first, n))
-        self.order = np.concatenate([order[first[g] : first[g] + sizes[g]] for g in by_arrival]) if n else order
-        self.size = sizes[by_arrival]
+        group = attempts["retry_group"]
+        if group.null_count == n:
+            self.order = np.argsort(start, kind="stable")
+            self.size = np.ones(n, np.int64)
+        else:
+            codes = np.asarray(group.combine_chunks().dictionary_encode().indices.fill_null(-1)).astype(np.int64)
+            codes = np.where(codes < 0, np.arange(n) + n, codes)
+            order = np.lexsort((start, numeric(attempts, "retry_index", 0.0), codes))
+            first = np.flatnonzero(np.diff(codes[order], prepend=-1))
+            by_arrival = np.argsort(start[order[first]], kind="stable")
+            self.size = np.diff(np.append(first, n))[by_arrival]
+            moved = first[by_arrival] - (np.cumsum(self.size) - self.size)
+            self.order = order[np.arange(n) + np.repeat(moved, self.size)]
         self.first = np.cumsum(self.size) - self.size
         self.last = self.first + self.size - 1
 
@@ -63,6 +73,17 @@ class Groups:
 def numeric(attempts: pa.Table, name: str, missing: float = np.nan) -> Floats:
     """A column as floats."""
     return np.asarray(pc.fill_null(attempts[name].cast(pa.float64()), missing), dtype=np.float64)
+
+
+def at(table: pa.Table, places: npt.NDArray[np.int64]) -> pa.Table:
+    """The rows at `places`; the table itself where those are all its rows in order, which spares a copy."""
+    everywhere = len(places) == table.num_rows and bool((places == np.arange(len(places))).all())
+    return table if everywhere else table.take(pa.array(places))
+
+
+def having(attempts: pa.Table, status: str) -> npt.NDArray[np.bool_]:
+    """Which attempts ended with `status`."""
+    return np.asarray(pc.equal(attempts["status"], status))
 
 
 def fold(attempts: pa.Table) -> tuple[pa.Table, ObservedClient]:
@@ -73,23 +94,21 @@ def fold(attempts: pa.Table) -> tuple[pa.Table, ObservedClient]:
     count from the first arrival when the log's clock is absolute, else from the log's own zero.
     """
     groups = Groups(attempts)
-    attempts = attempts.take(pa.array(groups.order))
-    first = attempts.take(pa.array(groups.first))
+    attempts = at(attempts.select(FOLDED), groups.order)
+    first = at(attempts, groups.first)
     client = observe_client(attempts, groups)
     start, length = numeric(attempts, "arrival_s"), numeric(attempts, "e2e_s")
-    origin = (
-        float(start.min()) if len(start) and bool(np.asarray(pc.is_valid(attempts["arrival_unix_ns"])).any()) else 0.0
-    )
-    status = np.asarray(attempts["status"].to_numpy(zero_copy_only=False), dtype=object)
-    ok = status == "ok"
-    delivering = np.full(len(groups.first), -1)
-    for k in np.flatnonzero(ok)[::-1]:
-        delivering[np.searchsorted(groups.first, k, side="right") - 1] = k
-    delivered = delivering >= 0
+    absolute = attempts["arrival_unix_ns"].null_count < attempts.num_rows
+    origin = float(start.min()) if absolute else 0.0
+    n = len(start)
+    delivering = np.minimum.reduceat(np.where(having(attempts, "ok"), np.arange(n), n), groups.first)
+    delivered = delivering < n
+    delivering[~delivered] = 0
     output, censored = outputs(attempts, groups, delivered)
     ended = start[groups.last] + length[groups.last]
     arrival = start[groups.first]
-    left = status[groups.last] == "cancelled"
+    left = having(attempts, "cancelled")[groups.last]
+    last_status = at(attempts.select(["status"]), groups.last)["status"]
     fields: dict[str, Any] = {
         "call_id": np.arange(len(arrival)),
         "content_id": contents(first),
@@ -103,13 +122,11 @@ def fold(attempts: pa.Table) -> tuple[pa.Table, ObservedClient]:
         "patience_censored": ~left,
         "client_timeout_s": timeouts(first, client),
         "observed_attempts": groups.size,
-        "observed_status": pa.array(np.where(delivered, "ok", status[groups.last]).astype(str)),
+        "observed_status": pc.if_else(pa.array(delivered), "ok", last_status),
         "observed_ttft_s": nullable(numeric(attempts, "ttft_s")[delivering], delivered),
         "observed_e2e_s": nullable((start + length)[delivering] - arrival, delivered),
     }
-    same = ("idempotency_key", "model", "deployment", "tenant", "client", "session_id", "max_tokens", "block_hashes",
-            "hash_block_tokens", "stream", "timeout_kind")  # fmt: skip
-    fields |= {name: first[name] for name in same}
+    fields |= {name: first[name] for name in SAME}
     return conform(pa.table(fields), CALLS), client
 
 
@@ -132,6 +149,8 @@ def outputs(
 def contents(first: pa.Table) -> npt.NDArray[np.int64]:
     """One number for each body hash; calls without one are unlike any other."""
     n = first.num_rows
+    if first["body_hash"].null_count == n:
+        return np.arange(n)
     codes = np.asarray(pc.fill_null(pc.dictionary_encode(first["body_hash"].combine_chunks()).indices, -1))
     values = np.where(codes >= 0, codes, np.arange(n) + n)
     return np.unique(values, return_inverse=True)[1].astype(np.int64)
@@ -146,14 +165,13 @@ def timeouts(first: pa.Table, client: ObservedClient) -> pa.ChunkedArray:
 def observe_client(attempts: pa.Table, groups: Groups) -> ObservedClient:
     """What attempts in `groups` order show of their clients."""
     start, length = numeric(attempts, "arrival_s"), numeric(attempts, "e2e_s")
-    status = np.asarray(attempts["status"].to_numpy(zero_copy_only=False), dtype=object)
-    timed_out = length[(status == "timeout") & ~np.isnan(length)]
+    timed_out = length[having(attempts, "timeout") & ~np.isnan(length)]
     number = np.arange(len(start)) - np.repeat(groups.first, groups.size)
     retry = np.flatnonzero(number > 0)
     waits = start[retry] - (start + length)[retry - 1]
     good = waits > 0
-    failed = status[groups.last] != "ok" if len(groups.last) else np.zeros(0, bool)
-    gave_up = groups.size[failed & (status[groups.last] != "cancelled")]
+    ended = having(attempts, "ok") | having(attempts, "cancelled")
+    gave_up = groups.size[~ended[groups.last]]
     base, factor, jitter = backoff(number[retry][good], waits[good])
     return ObservedClient(
         timeout_s=common_timeout(timed_out),
