@@ -101,8 +101,8 @@ def grid(names: Sequence[str], rows: Iterable[Row], title: str = "") -> str:
     rows = [list(row) for row in rows]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for k, name in enumerate(names):
-        words = all(not row[k][:1].isdigit() and row[k] not in ("-", "never") for row in rows)
-        table.add_column(name, justify="left" if words and k == 0 else "right", no_wrap=True)
+        words = not any(row[k].lstrip("-")[:1].isdigit() or row[k] in ("-", "never") for row in rows)
+        table.add_column(name, justify="left" if words else "right", no_wrap=True)
     for row in rows:
         table.add_row(*row)
     sink = io.StringIO()
