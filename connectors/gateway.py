@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -43,6 +44,15 @@ class Line(msgspec.Struct, gc=False):
     """Timeout that the client announced."""
 
 
+KEYS = {
+    "retry_group": "call", "retry_index": "attempt", "prompt_tokens": "prompt", "output_tokens": "output",
+    "received_tokens": "tokens", "arrival_s": "start", "status": "status", "source_request_id": "rid",
+    "session_id": "session", "client_timeout_s": "timeout_s", "tenant": "tenant", "client": "client", "model": "model",
+    "stream": "stream", "priority": "priority", "idempotency_key": "idempotency_key",
+}  # fmt: skip
+"""Key of a line by field of ATTEMPTS; its other times count from its start."""
+
+
 class Gateway:
     name = "gateway"
     describes = (
@@ -58,22 +68,9 @@ class Gateway:
             yield self.attempts(batch, rows, path, dropped)
 
     def attempts(self, batch: list[Line], rows: list[int], path: str, dropped: Dropped) -> Batch:
-        columns: dict[str, list[Any]] = {
-            "retry_group": [x.call for x in batch],
-            "retry_index": [x.attempt for x in batch],
-            "prompt_tokens": [x.prompt for x in batch],
-            "output_tokens": [x.output for x in batch],
-            "received_tokens": [x.tokens for x in batch],
-            "arrival_s": [x.start for x in batch],
-            "e2e_s": [None if x.end is None else x.end - x.start for x in batch],
-            "ttft_s": [None if x.first is None else x.first - x.start for x in batch],
-            "status": [x.status for x in batch],
-            "source_request_id": [x.rid for x in batch],
-            "session_id": [x.session for x in batch],
-            "client_timeout_s": [x.timeout_s for x in batch],
-        }
-        for name in ("tenant", "client", "model", "stream", "priority", "idempotency_key"):
-            columns[name] = [getattr(x, name) for x in batch]
+        columns: dict[str, Any] = {name: list(map(attrgetter(key), batch)) for name, key in KEYS.items()}
+        columns["e2e_s"] = [None if x.end is None else x.end - x.start for x in batch]
+        columns["ttft_s"] = [None if x.first is None else x.first - x.start for x in batch]
         return attempts_of(
             columns, np.asarray(rows, np.int64), source_format=self.name, source_file=path, dropped=dropped
         )

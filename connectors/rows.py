@@ -60,8 +60,8 @@ def attempts_of(
     arrays["source_row"] = pa.array(rows)
     table = pa.Table.from_arrays(
         [arrays.get(f.name, pa.nulls(len(rows), f.type)) for f in ATTEMPTS.fields], names=ATTEMPTS.names
-    ).filter(pa.array(good))
-    return Batch(table.cast(ATTEMPTS.arrow), dropped)
+    )
+    return Batch((table if good.all() else table.filter(pa.array(good))).cast(ATTEMPTS.arrow), dropped)
 
 
 def drop(
@@ -86,7 +86,7 @@ def convert(
     given = values if isinstance(values, pa.Array) else array_of(values, field.type)
     array = plain(given)
     if pa.types.is_null(array.type):
-        array = array.cast(pa.string())
+        return pa.repeat("unknown", len(array)) if field.name == "status" else pa.nulls(len(array), field.type)
     if field.name == "arrival_s":
         return times(array, rows, good, dropped)
     if pa.types.is_integer(field.type) or pa.types.is_floating(field.type):

@@ -125,6 +125,10 @@ def test_bytes_that_are_no_log_are_refused_in_every_format(
     refusal(capsys, written(tmp_path / "log", content), "--format", format)
 
 
+def test_a_json_array_is_refused_with_what_to_do(tmp_path: Path, capsys: Any) -> None:
+    assert "jq -c" in refusal(capsys, written(tmp_path / "log.json", json.dumps([LINE, LINE], indent=1).encode()))
+
+
 def test_a_header_alone_holds_no_rows(tmp_path: Path, capsys: Any) -> None:
     for content in (b"arrival_s,prompt_tokens", b"arrival_s,prompt_tokens\n"):
         assert "no row can be used" in refusal(capsys, written(tmp_path / "log.csv", content))
