@@ -135,7 +135,7 @@ def report(run: str) -> str:
     """The answer that a run gives: who was served, what the GPU's time went into, what the counter hid, recovery."""
     found, own = answers(run), run_policy(run)
     parts = [
-        paragraphs(verdict(found, own)),
+        paragraphs([*unfinished(run), *verdict(found, own)]),
         self_replay(found["self_replay"], own),
         delivered(found["delivered_by_phase"]),
         gpu_time(found["wasted_compute"]),
@@ -148,7 +148,23 @@ def report(run: str) -> str:
 def report_data(run: str) -> dict[str, Any]:
     """The same for a program: the verdict, and the result of each query behind the report."""
     tables = {name: json.loads(render(run_query(run, name), "json")) for name in REPORTED}
-    return {"verdict": verdict(answers(run), run_policy(run)), **tables}
+    return {"verdict": [*unfinished(run), *verdict(answers(run), run_policy(run))], **tables}
+
+
+def unfinished(run: str) -> list[str]:
+    """That replays are missing, where some are: their policies have fewer seeds, or no row at all."""
+    from queries import run_sql
+
+    (row,) = run_sql(
+        run,
+        "SELECT seeds * (SELECT count(*) FROM policies) AS planned, "
+        "(SELECT count(DISTINCT (policy, profile, fleet, seed)) FROM replicas) AS done FROM run",
+    ).to_pylist()
+    if row["done"] >= row["planned"]:
+        return []
+    return [
+        f"The run is not finished: {row['done']:,} of {row['planned']:,} replays are in; run it again for the rest."
+    ]
 
 
 def paragraphs(sentences: Iterable[str]) -> str:

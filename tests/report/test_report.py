@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -115,3 +116,13 @@ def test_a_table_wider_than_the_page_is_turned() -> None:
 
 def test_a_table_without_rows_shows_its_columns() -> None:
     assert render(pa.table({"n": pa.array([], pa.int64())})).split()[0] == "n"
+
+
+def test_a_run_that_was_broken_off_is_reported_as_such(run_directory: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(run_directory, run)
+    assert "not finished" not in report(str(run))
+    for cell in run.glob("*/policy=coalesce/*/*/seed=1"):
+        shutil.rmtree(cell)
+    assert report(str(run)).startswith("The run is not finished: 3 of 4 replays are in")
+    assert report_data(str(run))["verdict"][0].startswith("The run is not finished")
