@@ -143,9 +143,13 @@ def one_by_one(
 
 
 class WholeLines(io.RawIOBase):
-    """A file as UTF-8 text in whole lines. Bytes that are not UTF-8 stand as `\\xfc`; `broken` once it breaks off."""
+    """A file as UTF-8 text in whole lines. Bytes that are not UTF-8 stand as `\\xfc`; `broken` once it breaks off.
 
-    def __init__(self, path: str) -> None:
+    `last` is a line that is put after the file's own.
+    """
+
+    def __init__(self, path: str, last: bytes = b"") -> None:
+        self.last = last
         self.blocks = blocks(path)
         self.ready = memoryview(b"")
         self.broken = False
@@ -157,6 +161,8 @@ class WholeLines(io.RawIOBase):
         if not self.ready:
             block = next(self.blocks, b"")
             self.broken = self.broken or block is None
+            if not block:
+                block, self.last = self.last, b""
             if not block:
                 return 0
             text = block if block.isascii() else block.decode("utf-8", "backslashreplace").encode()

@@ -20,6 +20,8 @@ from trace_schema.errors import BadConfig, BadInput, UnknownName
 BATCH_ROWS = 100_000
 CSV_BLOCK_BYTES = 2 * BLOCK_BYTES
 """A longer row is not read."""
+END = "\x01 end"
+"""Begins a line that is put after a CSV's own, to see whether a quote that was never closed has taken it in."""
 NEEDED = ("arrival_s", "prompt_tokens")
 READERS_OWN = ("source_format", "source_file", "source_row", "arrival_unix_ns", "time_resolution_s", "extra")
 """Fields that say how a row was read, or follow from others: a file's columns of these names are left alone."""
@@ -84,18 +86,26 @@ class Csv(Tabular):
     def read(self, path: str) -> Iterator[Batch]:
         from pyarrow import csv
 
-        fields = self.sources(header(path), path)
+        names = header(path)
+        fields = self.sources(names, path)
+        end = END + "," * len(names)
         skipped: list[int] = []
         dropped = Dropped()
+        closed = False
 
         def skip(row: csv.InvalidRow) -> str:
+            nonlocal closed
+            closed = end in row.text
+            if row.text == end:
+                return "skip"
             dropped.add(f"has {row.actual_columns} columns instead of {row.expected_columns}", row.number)
             skipped.append(row.number)
             return "skip"
 
         used = list(dict.fromkeys(fields.values()))
-        file = WholeLines(path)
+        file = WholeLines(path, end.encode())
         first = 2
+        held: tuple[pa.Table, Rows] | None = None
         try:
             reader = csv.open_csv(
                 io.BufferedReader(file),
@@ -108,13 +118,22 @@ class Csv(Tabular):
             for part in reader:
                 rows = np.arange(first, first + part.num_rows + len(skipped))
                 rows = rows[~np.isin(rows, skipped)][: part.num_rows]
-                yield self.batch(pa.Table.from_batches([part]), fields, rows, path, Dropped())
+                if held:
+                    yield self.batch(held[0], fields, held[1], path, Dropped())
+                held = pa.Table.from_batches([part]), rows
                 first = int(rows[-1]) + 1 if len(rows) else first
                 skipped[:] = [row for row in skipped if row >= first]
         except pa.ArrowInvalid as error:
             if first == 2:
                 raise BadInput.at(path, f"cannot be read as CSV: {reason(error)}") from error
             dropped.add(f"cannot be read as CSV from here on: {reason(error)}", first + len(skipped))
+            closed = True
+        if held:
+            table, rows = held
+            if len(rows) and not closed:
+                dropped.add("a quoted text begins here and does not end", int(rows[-1]))
+                table, rows = table.slice(0, len(rows) - 1), rows[:-1]
+            yield self.batch(table, fields, rows, path, Dropped())
         if file.broken:
             dropped.add(CUT_SHORT, first + len(skipped))
         yield attempts_of({}, np.zeros(0, np.int64), source_format=self.name, source_file=path, dropped=dropped)

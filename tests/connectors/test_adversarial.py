@@ -104,6 +104,16 @@ def test_rows_after_a_csv_row_with_missing_columns_keep_their_numbers(tmp_path: 
     assert dropped["has 2 columns instead of 3"] == (2, [2, 7])
 
 
+def test_a_csv_row_with_a_quote_that_is_not_closed_is_dropped(tmp_path: Path) -> None:
+    content = b'arrival_s,prompt_tokens,tenant\n1,2,5" pipe\n2\n3,4,"abc\n4,5,6\n5,6,7'
+    calls, dropped = read(written(tmp_path / "log.csv", content))
+    assert calls["tenant"].to_pylist() == ['5" pipe']
+    assert dropped["a quoted text begins here and does not end"] == (1, [4])
+    calls, dropped = read(written(tmp_path / "log.csv", b'arrival_s,prompt_tokens,tenant\n1,2,a\n2,"b\n3,4,c\n'))
+    assert calls["tenant"].to_pylist() == ["a"]
+    assert dropped == {"has 2 columns instead of 3": (1, [3])}
+
+
 def test_a_csv_in_latin_1_keeps_its_bytes_in_sight(tmp_path: Path) -> None:
     content = "arrival_s,prompt_tokens,größe\n1,2,Müller\nMüll\n".encode("latin-1")
     calls, dropped = read(written(tmp_path / "log.csv", content), "--map", "tenant=gr\\xf6\\xdfe")
