@@ -93,8 +93,10 @@ def ingest(
     from replay.describe import report_lines
     from replay.ingest import ingest as read
     from replay.ingest import write_trace
+    from replay.progress import progress
 
-    trace = read(files, format=format, mapping=pairs(mapping, "--map"), strict=strict)
+    with progress("reading", quiet=quiet) as told:
+        trace = read(files, format=format, mapping=pairs(mapping, "--map"), strict=strict, on_progress=told)
     write_trace(trace, output)
     if as_json:
         click.echo(msgspec.json.encode(trace.about).decode())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ from trace_schema.check import check_calls, first_true
 from trace_schema.fold import FOLDED, ObservedClient, fold
 
 METADATA = b"replay.trace"
+Progress = Callable[[float], None]
 KEPT = [*FOLDED, "cancel_reason", "source_file", "source_row"]
 """Columns of ATTEMPTS that a trace is made of."""
 
@@ -90,7 +91,12 @@ class Trace:
 
 
 def ingest(
-    paths: Sequence[str], *, format: str | None = None, mapping: Mapping[str, str] | None = None, strict: bool = False
+    paths: Sequence[str],
+    *,
+    format: str | None = None,
+    mapping: Mapping[str, str] | None = None,
+    strict: bool = False,
+    on_progress: Progress | None = None,
 ) -> Trace:
     """Read logs as one trace.
 
@@ -104,6 +110,8 @@ def ingest(
         Column of the file by field of ATTEMPTS, for CSV, Parquet and JSON lines.
     strict
         Refuse a log with a row that cannot be used, instead of dropping the row.
+    on_progress
+        Called now and then with the share of the files that has been read, by a guess at their rows.
 
     Raises
     ------
@@ -111,8 +119,14 @@ def ingest(
         A file cannot be read, its format is unknown, or no row of it can be used.
     """
     tables, files = [], []
-    for path in expand(paths):
-        table, report = read_file(path, format, mapping)
+    expanded = expand(paths)
+    for done, path in enumerate(expanded):
+
+        def within(share: float, done: int = done) -> None:
+            if on_progress is not None:
+                on_progress((done + share) / len(expanded))
+
+        table, report = read_file(path, format, mapping, within)
         if strict and report.dropped:
             reason, (count, rows) = next(iter(report.dropped.items()))
             raise BadInput.at(path, f"{reason} ({count} such rows)", row=rows[0])
@@ -140,7 +154,9 @@ def expand(paths: Sequence[str]) -> list[str]:
     return files
 
 
-def read_file(path: str, format: str | None, mapping: Mapping[str, str] | None) -> tuple[pa.Table, FileReport]:
+def read_file(
+    path: str, format: str | None, mapping: Mapping[str, str] | None, on_progress: Progress
+) -> tuple[pa.Table, FileReport]:
     """The attempts of one file, and what became of its rows."""
     if os.path.isdir(path):
         raise BadInput.at(path, "is a directory; name its files")
@@ -151,14 +167,23 @@ def read_file(path: str, format: str | None, mapping: Mapping[str, str] | None) 
         if not head(path):
             raise BadInput.at(path, "the file is empty")
     dropped, batches, read = Dropped(), [], 0
+    expected = rows_expected(path)
     for batch in reader.read(path):
         batches.append(batch.attempts.select(KEPT))
         read += batch.rows_read
         dropped.merge(batch.dropped)
+        on_progress(min(read / expected, 1.0))
     table = pa.concat_tables([ATTEMPTS.arrow.empty_table().select(KEPT), *batches])
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return table, FileReport(path, reader.name, confidence, digest, read, table.num_rows, dropped.reasons)
+
+
+def rows_expected(path: str) -> float:
+    """About how many rows a file has, from its size and the lines in its first bytes; compressed ones have more."""
+    start = head(path)
+    bytes_per_row = len(start) / max(start.count(b"\n"), 1)
+    return max(os.path.getsize(path) / bytes_per_row, 1.0)
 
 
 def refuse_two_clocks(attempts: pa.Table) -> None:

@@ -191,3 +191,12 @@ def test_anybodys_parquet_of_calls_is_a_trace(tmp_path: Path) -> None:
 
     pq.write_table(pa.table(GOOD), tmp_path / "mine.parquet")
     assert read_trace(str(tmp_path / "mine.parquet")).calls.num_rows == 3
+
+
+def test_progress_goes_from_nothing_to_all(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write(tmp_path / f"{name}.jsonl", *({**LINE, "call": f"{name}{i}"} for i in range(50)))
+    shares: list[float] = []
+    ingest([str(tmp_path / "*.jsonl")], on_progress=shares.append)
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
