@@ -148,7 +148,7 @@ def run(ctx: click.Context, /, trace: str, output: str, as_json: bool, quiet: bo
     from replay.config import layered, log_settings, read_experiment
     from replay.ingest import read_trace
     from replay.progress import progress
-    from replay.report.tables import report, report_data
+    from replay.report.answer import report, report_data
     from replay.runner import InlineExecutor, Store, execute, make_plan
 
     loaded = read_trace(trace)
@@ -274,8 +274,8 @@ def sql(run_directory: str, statement: str | None, format: str, as_json: bool) -
 @json_option
 def report(run_directory: str, as_json: bool) -> None:
     """Print the answer that a run gives."""
-    from replay.report.tables import report as answer
-    from replay.report.tables import report_data
+    from replay.report.answer import report as answer
+    from replay.report.answer import report_data
 
     click.echo(json.dumps(report_data(run_directory), indent=1) if as_json else answer(run_directory))
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from queries import run_sql
-from replay.report.tables import render, report, report_data
+from replay.report.answer import report, report_data
+from replay.report.tables import render
 
 
 @pytest.fixture

@@ -10,7 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from replay.report.tables import WIDTH, listed, percent, render, report, report_data, verdict
+from replay.report.answer import report, report_data
+from replay.report.tables import WIDTH, render
+from replay.report.verdict import verdict
+from replay.report.words import listed, percent
 
 
 def answers(**changes: Any) -> dict[str, list[dict[str, Any]]]:
