@@ -100,9 +100,9 @@ def too_long(rows: Rows) -> str:
     for r in rows:
         most[r["phase"]] = max(most.get(r["phase"], 0), r["too_long"])
     count = sum(most.values())
-    return (
-        f"\n{count:,} calls fit neither the model nor the KV pool: they are rejected, and not counted" if count else ""
-    )
+    if count == 0:
+        return ""
+    return f"\n{count:,} calls do not fit the model or the KV pool: they are rejected, and not counted"
 
 
 def gpu_time(rows: Rows) -> str:

@@ -183,7 +183,7 @@ def test_calls_that_cannot_fit_are_rejected_and_counted(replay: Command, profile
     run = tmp_path / "run"
     code, out, err = replay("run", log, "-o", run, "--profile", profile_file, "--policy", "cancel", "--quiet")
     assert code == 0, err
-    assert "1 calls fit neither the model nor the KV pool" in out
+    assert "1 calls do not fit the model or the KV pool" in out
     _, out, _ = replay("sql", run, "SELECT outcome, reason, eligible FROM calls ORDER BY call_id", "--json")
     assert [r["reason"] for r in json.loads(out)] == [None, "rejected:too_long", None]
     _, out, _ = replay("query", "delivered_by_phase", run, "--json")
