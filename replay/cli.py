@@ -160,10 +160,12 @@ def run(ctx: click.Context, /, trace: str, output: str, as_json: bool, quiet: bo
         ("flag", given(ctx, flags, ParameterSource.COMMANDLINE)),
     ]
     experiment, sources = layered(layers)
-    if experiment.as_logged and sources["as_logged"][1] == "log":
-        note(f"the log's own policy is taken to be {experiment.as_logged} (--as-logged names another)", quiet)
     store = Store(output)
     plan = make_plan(experiment, sources, loaded)
+    if plan.other_clients:
+        note(f"{'; '.join(plan.other_clients)}: the log's own policy is not compared with it", quiet)
+    elif experiment.as_logged and sources["as_logged"][1] == "log":
+        note(f"the log's own policy is taken to be {experiment.as_logged} (--as-logged names another)", quiet)
     with progress(f"{len(plan.cells)} replays", quiet=quiet) as told:
         execute(plan, store, InlineExecutor(store), told)
     click.echo(json.dumps(report_data(output), indent=1) if as_json else report(output))

@@ -101,6 +101,10 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield f"{prefix}{key}", value
 
 
+SHOWN = ("timeout_s", "max_attempts", "backoff_base_s", "backoff_factor", "backoff_jitter")
+"""Settings of clients that a log may show."""
+
+
 def log_settings(client: ObservedClient) -> dict[str, Any]:
     """What a log shows of its clients, as settings. Its timeout is on each call of the trace already."""
     known = {
@@ -114,6 +118,16 @@ def log_settings(client: ObservedClient) -> dict[str, Any]:
     if client.timeouts or client.retries:
         settings["as_logged"] = "cancel" if client.retries else "no_retry"
     return settings
+
+
+def other_clients(client: Client, seen: ObservedClient) -> list[str]:
+    """Where the clients of a run differ from those that the log shows: such a run cannot be held against the log."""
+    pairs = {name: (getattr(client, name), getattr(seen, name)) for name in SHOWN}
+    return [
+        f"client.{name} is {ours:g}, in the log {theirs:g}"
+        for name, (ours, theirs) in pairs.items()
+        if ours is not None and theirs is not None and ours != theirs
+    ]
 
 
 def layered(layers: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[Experiment, Sourced]:

@@ -6,9 +6,7 @@ import glob
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,7 +18,8 @@ import pyarrow.parquet as pq
 from connectors.base import Dropped
 from connectors.files import head
 from connectors.registry import connector, guess
-from replay.errors import BadConfig, BadInput
+from replay.errors import BadInput
+from replay.files import parquet_bytes, write_whole
 from replay.phases import Phase, detect
 from trace_schema.attempts import ATTEMPTS
 from trace_schema.check import check_calls, first_true
@@ -223,17 +222,8 @@ def resolution(times: np.ndarray[Any, np.dtype[np.float64]]) -> float:
 
 def write_trace(trace: Trace, path: str) -> None:
     """Write a trace as Parquet, whole or not at all. Raises BadConfig when `path` cannot be written."""
-    target = Path(path)
     table = trace.calls.replace_schema_metadata({METADATA: msgspec.json.encode(trace.about)})
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        pq.write_table(table, temporary, compression="zstd")
-        os.replace(temporary, target)
-    except OSError as error:
-        raise BadConfig(f"{path}: cannot be written: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
+    write_whole(path, parquet_bytes(table))
 
 
 def read_trace(path: str) -> Trace:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
 
 from replay.errors import BadConfig, BadInput
+from replay.files import write_whole
 from replay.profiles.profile import Profile
 from replay.settings import converted
 
@@ -26,10 +26,4 @@ def load_profile(path: str) -> Profile:
 
 def save_profile(profile: Profile, path: str) -> None:
     """Write a profile as JSON, whole or not at all. Raises BadConfig when `path` cannot be written."""
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n")
-        os.replace(temporary, target)
-    except OSError as error:
-        raise BadConfig(f"{path}: cannot be written: {error.strerror}") from error
+    write_whole(path, msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n")

@@ -15,7 +15,7 @@ import pyarrow as pa
 import yaml
 
 from queries import views_sql
-from replay.config import Experiment, Sourced, phases_of, policies_of, profile_of
+from replay.config import Experiment, Sourced, other_clients, phases_of, policies_of, profile_of
 from replay.engine.kernel import source_digest
 from replay.errors import UserError
 from replay.ingest import Trace
@@ -41,10 +41,15 @@ class Plan:
     profile: Profile
     phases: list[Phase]
     cells: list[Cell]
+    other_clients: list[str]
+    """Where the clients are not those of the log, whose own policy is then not compared with it."""
 
 
 def make_plan(experiment: Experiment, sources: Sourced, trace: Trace) -> Plan:
     """Every policy with every seed, the log's own policy first. Raises BadConfig and BadInput."""
+    others = other_clients(experiment.client, trace.client)
+    if others:
+        experiment = msgspec.structs.replace(experiment, as_logged=None)
     policies, profile = policies_of(experiment), profile_of(experiment)
     cells = [
         Cell(policy=policy, profile=profile, fleet=experiment.fleet, seed=seed)
@@ -52,7 +57,7 @@ def make_plan(experiment: Experiment, sources: Sourced, trace: Trace) -> Plan:
         for seed in range(experiment.seeds)
     ]
     phases = phases_of(experiment, trace.phases)
-    return Plan(experiment, sources, trace, policies, profile, phases, cells)
+    return Plan(experiment, sources, trace, policies, profile, phases, cells, others)
 
 
 def execute(plan: Plan, store: Store, executor: Executor, on_progress: Report) -> None:

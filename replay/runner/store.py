@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from replay.errors import BadConfig
+from replay.files import parquet_bytes, write_whole
 
 PARQUET = b"PAR1"
 """How a Parquet file ends."""
@@ -48,20 +47,14 @@ class Store:
             return False
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file under a temporary name, then rename it. Raises BadConfig."""
+        """Write a file whole or not at all. Raises BadConfig."""
         target = self.root / name
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(content)
-            os.replace(temporary, target)
         except OSError as error:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
             raise BadConfig(f"{target}: cannot be written: {error.strerror}") from error
+        write_whole(target, content)
 
     def write_table(self, name: str, table: pa.Table) -> None:
         """Write a table as Parquet, as `write` does."""
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression="zstd")
-        self.write(name, sink.getvalue().to_pybytes())
+        self.write(name, parquet_bytes(table))

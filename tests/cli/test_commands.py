@@ -197,3 +197,15 @@ def test_lists_are_listed(replay: Command) -> None:
     assert "gateway" in replay("formats")[1]
     assert "counter_gap" in replay("query", "--list")[1]
     assert "compiled" in replay("doctor")[1]
+
+
+def test_other_clients_than_the_logs_are_not_held_against_it(
+    replay: Command, log_file: str, profile_file: str, tmp_path: Path
+) -> None:
+    arguments = ["run", log_file, "--profile", profile_file, "--policy", "coalesce", "-o"]
+    _, out, err = replay(*arguments, tmp_path / "same", "--timeout-s", "2")
+    assert "in the log" in out
+    assert "not compared" not in err
+    _, out, err = replay(*arguments, tmp_path / "other", "--timeout-s", "20")
+    assert "in the log" not in out
+    assert "client.timeout_s is 20, in the log 2: the log's own policy is not compared with it" in err

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import replay
-from replay.config import layered
+from replay.config import layered, log_settings
 from replay.errors import BadConfig, RunFailed
 from replay.ingest import read_trace
 from replay.runner import InlineExecutor, Store, execute, make_plan
@@ -50,8 +50,9 @@ def test_a_run_that_was_broken_off_goes_on(
     log_file: str, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replay.run(log_file, str(tmp_path / "whole"), settings)
-    experiment, sources = layered([("argument", {**settings, "as_logged": "cancel"})])
-    plan = make_plan(experiment, sources, read_trace(log_file))
+    trace = read_trace(log_file)
+    experiment, sources = layered([("log", log_settings(trace.client)), ("argument", settings)])
+    plan = make_plan(experiment, sources, trace)
     store = Store(str(tmp_path / "broken"))
 
     class BreaksOff(InlineExecutor):

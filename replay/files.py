@@ -1,0 +1,37 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from replay.errors import BadConfig
+
+
+def write_whole(path: Path | str, content: bytes) -> None:
+    """Write a file under a temporary name, then rename it; nothing is left of one that fails or is interrupted.
+
+    Raises BadConfig when it cannot be written.
+    """
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, target)
+    except OSError as error:
+        raise BadConfig(f"{target}: cannot be written: {error.strerror}") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def parquet_bytes(table: pa.Table) -> bytes:
+    """A table as the content of a Parquet file."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
