@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from queries import run_query, run_sql
 from replay.report.tables import grid, render, text
 from replay.report.verdict import CAUSES, Answers, Rows, verdict
 from replay.report.words import paragraphs, spread
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 REPORTED = ("summary", "self_replay", "delivered_by_phase", "wasted_compute", "counter_gap", "recovery")
 """The queries behind `report`."""
 
 
-def answers(run: str) -> Answers:
-    """Ask a run all that is reported, with each policy named so that no two rows are taken for the same."""
-    found: Answers = {name: run_query(run, name).to_pylist() for name in REPORTED}
+def ask(run: str) -> dict[str, pa.Table]:
+    """The result of each query behind a report."""
+    return {name: run_query(run, name) for name in REPORTED}
+
+
+def labelled(tables: Mapping[str, pa.Table]) -> Answers:
+    """The rows of each table, with each policy named so that no two are taken for the same."""
+    found: Answers = {name: table.to_pylist() for name, table in tables.items()}
     groups = {(r["profile"], r["fleet"]) for r in found["summary"]}
     for row in (row for rows in found.values() for row in rows):
         group = f"{row['profile']}, {row['fleet']}" if len(groups) > 1 else ""
@@ -27,7 +36,7 @@ def answers(run: str) -> Answers:
 
 def report(run: str) -> str:
     """The answer that a run gives: who was served, what the GPU's time went into, what the counter hid, recovery."""
-    found, own = answers(run), run_policy(run)
+    found, own = labelled(ask(run)), run_policy(run)
     parts = [
         paragraphs([*unfinished(run), *verdict(found, own)]),
         self_replay(found["self_replay"], own),
@@ -41,8 +50,9 @@ def report(run: str) -> str:
 
 def report_data(run: str) -> dict[str, Any]:
     """The same for a program: the verdict, and the result of each query behind the report."""
-    tables = {name: json.loads(render(run_query(run, name), "json")) for name in REPORTED}
-    return {"verdict": [*unfinished(run), *verdict(answers(run), run_policy(run))], **tables}
+    tables = ask(run)
+    sentences = [*unfinished(run), *verdict(labelled(tables), run_policy(run))]
+    return {"verdict": sentences, **{name: json.loads(render(table, "json")) for name, table in tables.items()}}
 
 
 def unfinished(run: str) -> list[str]:
