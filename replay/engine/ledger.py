@@ -1,7 +1,7 @@
 """Who is charged for a step, in O(1) a step however many requests decode in it.
 
-A step's duration (see `replay.profiles.profile.StepTime`) is shared among its rows: f(T) by tokens, the overhead by rows,
-every other term to the row that causes it. Rows of prefill chunks are charged one by one. Decoding requests
+A step's duration (see `StepTime` in replay/profiles/profile.py) is shared among its rows: f(T) by tokens, the overhead
+by rows, every other term to the row that causes it. Rows of prefill chunks are charged one by one. Decoding requests
 are charged by running totals: what one row has been charged since the start of the run (`row_total`), what a token of
 context has (`context_total`), and the same weighted by the replica's clock (`group_total`). A request whose context is
 `clock + offset` owes the differences `row + offset * context + group` since it was last settled.
