@@ -47,7 +47,11 @@ class Batch:
 
 
 class Connector(Protocol):
-    """One log format. A connector object holds what the user said about the log, and no state of a read."""
+    """One log format. A connector object holds what the user said about the log, and no state of a read.
+
+    One whose class has a record `Options` (a msgspec.Struct of defaults) is made from such a record: what the user must
+    be able to say because the file does not, as with `--option hash_block_tokens=16`.
+    """
 
     name: str
     describes: str

@@ -8,7 +8,8 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from connectors.base import Connector
-from trace_schema.errors import BadInput, UnknownName
+from replay.settings import converted
+from trace_schema.errors import BadConfig, BadInput, UnknownName
 
 ENTRY_POINTS = "replay.connectors"
 BUILT_IN = {
@@ -28,8 +29,13 @@ def names() -> list[str]:
     return sorted({*BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINTS))})
 
 
-def connector(name: str, mapping: Mapping[str, str] | None = None) -> Connector:
-    """The connector called `name`. Raises UnknownName."""
+def connector(
+    name: str, mapping: Mapping[str, str] | None = None, options: Mapping[str, Any] | None = None
+) -> Connector:
+    """The connector called `name`; `options` are the fields of its record `Options`, if it has one.
+
+    Raises UnknownName, and BadConfig for an option that it does not have.
+    """
     if name in BUILT_IN:
         module, attribute = BUILT_IN[name].split(":")
         factory: Any = getattr(import_module(module), attribute)
@@ -38,12 +44,23 @@ def connector(name: str, mapping: Mapping[str, str] | None = None) -> Connector:
         if not found:
             raise UnknownName.of("format", name, names())
         factory = found[0].load()
-    made: Connector = factory(mapping) if name in MAPPED else factory()
+    made: Connector
+    if hasattr(factory, "Options"):
+        made = factory(converted(options or {}, factory.Options, f"options of {name}"))
+    elif options:
+        raise BadConfig(f"format {name} has no options, such as {next(iter(options))!r}")
+    else:
+        made = factory(mapping) if name in MAPPED else factory()
     return made
 
 
-def guess(head: bytes, path: str, mapping: Mapping[str, str] | None = None) -> tuple[Connector, float]:
-    """The connector that knows a file by its first bytes, and how sure it is. Raises BadInput when none does."""
+def guess(
+    head: bytes, path: str, mapping: Mapping[str, str] | None = None, options: Mapping[str, Any] | None = None
+) -> tuple[Connector, float]:
+    """The connector that knows a file by its first bytes, and how sure it is.
+
+    Raises BadInput when none does, and BadConfig when it does not have the `options`.
+    """
     if not head:
         raise BadInput.at(path, "the file is empty")
     candidates = MAPPED if mapping else names()
@@ -58,4 +75,4 @@ def guess(head: bytes, path: str, mapping: Mapping[str, str] | None = None) -> t
             f"unknown format; formats are {', '.join(names())}, {looks}. "
             "Name one with --format, or name its columns with --map field=column",
         )
-    return best, confidence
+    return connector(best.name, mapping, options) if options else best, confidence

@@ -94,6 +94,7 @@ def ingest(
     *,
     format: str | None = None,
     mapping: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
     strict: bool = False,
     on_progress: Progress | None = None,
 ) -> Trace:
@@ -107,6 +108,8 @@ def ingest(
         A name of `connectors.registry`; guessed from each file's first bytes when absent.
     mapping
         Column of the file by field of ATTEMPTS, for CSV, Parquet and JSON lines.
+    options
+        What the format's record `Options` lets the user say, by its keys.
     strict
         Refuse a log with a row that cannot be used, instead of dropping the row.
     on_progress
@@ -116,6 +119,8 @@ def ingest(
     ------
     BadInput
         A file cannot be read, its format is unknown, or no row of it can be used.
+    BadConfig
+        A mapping or an option that the format does not have.
     """
     tables, files = [], []
     expanded = expand(paths)
@@ -125,7 +130,7 @@ def ingest(
             if on_progress is not None:
                 on_progress((done + share) / len(expanded))
 
-        table, report = read_file(path, format, mapping, within)
+        table, report = read_file(path, format, mapping, options, within)
         if strict and report.dropped:
             reason, (count, rows) = next(iter(report.dropped.items()))
             raise BadInput.at(path, f"{reason} ({count} such rows)", row=rows[0])
@@ -154,15 +159,19 @@ def expand(paths: Sequence[str]) -> list[str]:
 
 
 def read_file(
-    path: str, format: str | None, mapping: Mapping[str, str] | None, on_progress: Progress
+    path: str,
+    format: str | None,
+    mapping: Mapping[str, str] | None,
+    options: Mapping[str, Any] | None,
+    on_progress: Progress,
 ) -> tuple[pa.Table, FileReport]:
     """The attempts of one file, and what became of its rows."""
     if os.path.isdir(path):
         raise BadInput.at(path, "is a directory; name its files")
     if format is None:
-        reader, confidence = guess(head(path), path, mapping)
+        reader, confidence = guess(head(path), path, mapping, options)
     else:
-        reader, confidence = connector(format, mapping), 1.0
+        reader, confidence = connector(format, mapping, options), 1.0
         if not head(path):
             raise BadInput.at(path, "the file is empty")
     dropped, batches, read = Dropped(), [], 0
