@@ -1,0 +1,84 @@
+"""From a run directory to answers: query, sql, report."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+import click
+
+from replay.cli.group import cli, json_option, pairs
+from trace_schema.errors import BadConfig
+
+
+@cli.command()
+@click.argument("name_or_run", required=False)
+@click.argument("run_directory", metavar="RUN", required=False)
+@click.option("--list", "listed", is_flag=True, help="List the queries.")
+@click.option("-p", "parameters", multiple=True, metavar="NAME=VALUE", help="A parameter of the query.")
+@click.option(
+    "--format", type=click.Choice(["table", "csv", "json", "markdown"]), default="table", help="How to print."
+)
+@json_option
+def query(
+    name_or_run: str | None,
+    run_directory: str | None,
+    listed: bool,
+    parameters: Sequence[str],
+    format: str,
+    as_json: bool,
+) -> None:
+    """Run a named query on a run directory: replay query NAME RUN."""
+    from queries import load, names, run_query
+    from replay.report.tables import render
+
+    if listed or run_directory is None:
+        if name_or_run is not None and not listed:
+            raise BadConfig(
+                f"replay query NAME RUN: {name_or_run!r} alone is not enough; queries: {', '.join(names())}"
+            )
+        click.echo("\n".join(f"{name:22}{load(name).purpose}" for name in names()))
+        return
+    values = {key: as_number(key, text) for key, text in pairs(parameters, "-p").items()}
+    click.echo(render(run_query(run_directory, str(name_or_run), values), "json" if as_json else format))
+
+
+def as_number(key: str, text: str) -> float:
+    """A parameter's value. Raises BadConfig."""
+    try:
+        return float(text)
+    except ValueError:
+        raise BadConfig(f"-p {key}={text}: is not a number") from None
+
+
+@cli.command()
+@click.argument("run_directory", metavar="RUN")
+@click.argument("statement", metavar="SQL", required=False)
+@click.option(
+    "--format", type=click.Choice(["table", "csv", "json", "markdown"]), default="table", help="How to print."
+)
+@json_option
+def sql(run_directory: str, statement: str | None, format: str, as_json: bool) -> None:
+    """Run SQL on a run directory. Tables: calls, attempts, executions, timeline, replicas, phases, policies, run.
+
+    Without SQL, reads it from standard input.
+    """
+    from queries import run_sql
+    from replay.report.tables import render
+
+    text = statement if statement is not None else sys.stdin.read()
+    if not text.strip():
+        raise BadConfig("replay sql RUN SQL: no SQL was given")
+    click.echo(render(run_sql(run_directory, text), "json" if as_json else format))
+
+
+@cli.command()
+@click.argument("run_directory", metavar="RUN")
+@json_option
+def report(run_directory: str, as_json: bool) -> None:
+    """Print the answer that a run gives."""
+    from replay.report.answer import report as answer
+    from replay.report.answer import report_data
+
+    click.echo(json.dumps(report_data(run_directory), indent=1) if as_json else answer(run_directory))

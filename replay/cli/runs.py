@@ -1,0 +1,102 @@
+"""From a trace to a run directory: run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from replay.cli.group import cli, json_option, note, quiet_option, yaml_pairs
+
+
+@cli.command()
+@click.argument("trace")
+@click.option("-o", "--output", required=True, help="Run directory; one that was broken off is finished.")
+@click.option("--policy", "policies", multiple=True, help="Name of the catalogue, or a YAML file. Default: all.")
+@click.option("--config", help="Experiment file (YAML).")
+@click.option("--profile", help="Engine profile (see replay calibrate).")
+@click.option("--replicas", type=int, help="Equal engines behind the gateway.")
+@click.option("--seeds", type=int, help="Replays of each policy, with other random waits.")
+@click.option("--overload", metavar="START:END", help="When the overload was, in seconds from the trace's start.")
+@click.option("--as-logged", help="Policy that the log was recorded under; it is replayed first and compared.")
+@click.option("--timeout-s", type=float, help="How long clients wait for an attempt. Default: what the log shows.")
+@click.option("--max-attempts", type=int, help="Attempts of a call. Default: what the log shows.")
+@click.option("--slo-s", type=float, help="A call is on time so many seconds after its arrival.")
+@click.option("--until-s", type=float, help="Cut the simulation at this second.")
+@click.option("--drain-s", type=float, help="Cut it so long after the last arrival.")
+@click.option("--warmup-s", type=float, help="Leave out arrivals before this second.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other setting, such as fleet.replicas=4."
+)
+@click.option("--executor", type=click.Choice(["inline"]), default="inline", help="Where cells run.")
+@json_option
+@quiet_option
+@click.pass_context
+def run(ctx: click.Context, /, trace: str, output: str, as_json: bool, quiet: bool, **flags: Any) -> None:
+    """Replay a trace under policies; write the results as Parquet, and print the answer."""
+    from replay.config import layered, log_settings, read_experiment
+    from replay.ingest import read_trace
+    from replay.progress import progress
+    from replay.report.answer import report, report_data
+    from replay.runner import InlineExecutor, Store, execute, make_plan
+
+    loaded = read_trace(trace)
+    config = flags.pop("config")
+    layers = [
+        ("log", log_settings(loaded.client)),
+        (str(config), read_experiment(config) if config else {}),
+        ("environment", given(ctx, flags, ParameterSource.ENVIRONMENT)),
+        ("flag", given(ctx, flags, ParameterSource.COMMANDLINE)),
+    ]
+    experiment, sources = layered(layers)
+    store = Store(output)
+    plan = make_plan(experiment, sources, loaded)
+    if plan.other_clients:
+        note(f"{'; '.join(plan.other_clients)}: the log's own policy is not compared with it", quiet)
+    elif experiment.as_logged and sources["as_logged"][1] == "log":
+        note(f"the log's own policy is taken to be {experiment.as_logged} (--as-logged names another)", quiet)
+    with progress(f"{len(plan.cells)} replays", quiet=quiet) as told:
+        execute(plan, store, InlineExecutor(store), told)
+    click.echo(json.dumps(report_data(output), indent=1) if as_json else report(output))
+    note(f"\nwrote {output}; ask it more with replay query --list, or SQL with replay sql {output}", quiet)
+
+
+FLAG_KEYS = {
+    "profile": "profile", "replicas": "fleet.replicas", "seeds": "seeds", "as_logged": "as_logged", "slo_s": "slo_s",
+    "timeout_s": "client.timeout_s", "max_attempts": "client.max_attempts", "until_s": "until_s", "drain_s": "drain_s",
+    "warmup_s": "warmup_s",
+}  # fmt: skip
+"""Setting of each flag that is one."""
+
+
+def given(ctx: click.Context, flags: Mapping[str, Any], source: ParameterSource) -> dict[str, Any]:
+    """The settings that were given on the command line, or by the environment."""
+    from replay.phases import parse
+
+    chosen = {k: v for k, v in flags.items() if ctx.get_parameter_source(k) is source}
+    found: dict[str, Any] = {}
+    for flag, value in chosen.items():
+        if flag in FLAG_KEYS:
+            put(found, FLAG_KEYS[flag], value)
+        elif flag == "policies":
+            found["policies"] = list(value)
+        elif flag == "overload":
+            during = parse(value)[1]
+            found["overload"] = {"start_s": during.start_s, "end_s": during.end_s}
+        elif flag == "settings":
+            for key, setting in yaml_pairs(value, "--set").items():
+                put(found, key, setting)
+    return found
+
+
+def put(settings: dict[str, Any], key: str, value: Any) -> None:
+    """Set a dotted key."""
+    *path, last = key.split(".")
+    for part in path:
+        if not isinstance(settings.get(part), dict):
+            settings[part] = {}
+        settings = settings[part]
+    settings[last] = value
