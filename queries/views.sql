@@ -15,6 +15,7 @@ CREATE OR REPLACE MACRO cells(name) AS TABLE
 
 CREATE OR REPLACE VIEW run AS SELECT * FROM read_parquet(place('run.parquet'));
 CREATE OR REPLACE VIEW policies AS SELECT * FROM read_parquet(place('policies.parquet'));
+CREATE OR REPLACE VIEW profiles AS SELECT * FROM read_parquet(place('profiles.parquet'));
 CREATE OR REPLACE VIEW phases AS
     SELECT phase, start_s, coalesce(end_s, 'infinity'::DOUBLE) AS end_s FROM read_parquet(place('phases.parquet'));
 CREATE OR REPLACE VIEW observed AS

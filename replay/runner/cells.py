@@ -28,8 +28,12 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> str:
         """Its hive partition, the same in every table."""
-        profile = re.sub(r"[^\w.-]", "_", self.profile.name)
-        return f"policy={self.policy.name}/profile={profile}/fleet={self.fleet.name}/seed={self.seed}"
+        return f"policy={self.policy.name}/profile={self.profile_key}/fleet={self.fleet.name}/seed={self.seed}"
+
+    @property
+    def profile_key(self) -> str:
+        """The profile's name as a partition has it."""
+        return re.sub(r"[^\w.-]", "_", self.profile.name)
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -156,10 +156,25 @@ def describe_run(plan: Plan, store: Store) -> None:
             }
         ),
     )
+    store.write_table("profiles.parquet", profiles_table(plan.cells))
     store.write_table("observed.parquet", plan.trace.calls.select(list(OBSERVED)).replace_schema_metadata(None))
     settings = {key: {"value": value, "source": source} for key, (value, source) in plan.sources.items()}
     store.write("config.resolved.yaml", yaml.safe_dump(settings, sort_keys=True).encode())
     store.write("views.sql", views_sql().encode())
+
+
+def profiles_table(cells: list[Cell]) -> pa.Table:
+    """The engines of a run, under the names of their partitions, with where their step times come from."""
+    profiles = {cell.profile_key: cell.profile for cell in cells}
+    return pa.table(
+        {
+            "profile": list(profiles),
+            "source": [p.source for p in profiles.values()],
+            "error": [p.error for p in profiles.values()],
+            "num_blocks": pa.array([p.engine.num_blocks for p in profiles.values()], pa.int64()),
+            "block_size": pa.array([p.engine.block_size for p in profiles.values()], pa.int32()),
+        }
+    )
 
 
 def run_cut(plan: Plan) -> float | None:

@@ -53,6 +53,8 @@ def write_run(root: Path, cells: dict[tuple[str, int], dict[str, Rows]], **run: 
     store.write_table("policies.parquet", pa.table({"policy": policies, "position": range(len(policies))}))
     phases = {"phase": ["before", "during", "after"], "start_s": [0.0, 10.0, 20.0], "end_s": [10.0, 20.0, None]}
     store.write_table("phases.parquet", pa.table(phases))
+    profiles = {"profile": ["p"], "source": ["measured"], "error": ["3%"], "num_blocks": [101], "block_size": [16]}
+    store.write_table("profiles.parquet", pa.table(profiles))
     settings = {"as_logged": None, "slo_s": None, "until_s": None, "warmup_s": 0.0, "seeds": 2, **run}
     types = {"as_logged": pa.string(), "seeds": pa.int32()}
     store.write_table(
