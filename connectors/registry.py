@@ -7,6 +7,8 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
+import msgspec
+
 from connectors.base import Connector
 from replay.settings import converted
 from trace_schema.errors import BadConfig, BadInput, UnknownName
@@ -36,14 +38,7 @@ def connector(
 
     Raises UnknownName, and BadConfig for an option that it does not have.
     """
-    if name in BUILT_IN:
-        module, attribute = BUILT_IN[name].split(":")
-        factory: Any = getattr(import_module(module), attribute)
-    else:
-        found = [point for point in entry_points(group=ENTRY_POINTS) if point.name == name]
-        if not found:
-            raise UnknownName.of("format", name, names())
-        factory = found[0].load()
+    factory = connector_class(name)
     made: Connector
     if hasattr(factory, "Options"):
         made = factory(converted(options or {}, factory.Options, f"options of {name}"))
@@ -52,6 +47,23 @@ def connector(
     else:
         made = factory(mapping) if name in MAPPED else factory()
     return made
+
+
+def connector_class(name: str) -> Any:
+    """What makes the connector called `name`. Raises UnknownName."""
+    if name in BUILT_IN:
+        module, attribute = BUILT_IN[name].split(":")
+        return getattr(import_module(module), attribute)
+    found = [point for point in entry_points(group=ENTRY_POINTS) if point.name == name]
+    if not found:
+        raise UnknownName.of("format", name, names())
+    return found[0].load()
+
+
+def options_of(name: str) -> dict[str, Any]:
+    """The options of the format called `name`, and what they are unless they are given. Raises UnknownName."""
+    kind = getattr(connector_class(name), "Options", None)
+    return msgspec.to_builtins(kind()) if kind else {}
 
 
 def guess(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from replay.cli.group import cli, json_option, note, pairs, quiet_option
+from replay.cli.group import cli, json_option, note, pairs, quiet_option, yaml_pairs
 
 
 @cli.command()
@@ -15,6 +15,9 @@ from replay.cli.group import cli, json_option, note, pairs, quiet_option
 @click.option("-o", "--output", required=True, help="Trace file to write (Parquet).")
 @click.option("--format", help="Format of the logs; guessed when absent (see replay formats).")
 @click.option("--map", "mapping", multiple=True, metavar="FIELD=COLUMN", help="Which column is which field.")
+@click.option(
+    "--option", "options", multiple=True, metavar="KEY=VALUE", help="What the format cannot know (see replay formats)."
+)
 @click.option("--strict", is_flag=True, help="Refuse a log with a row that cannot be used.")
 @json_option
 @quiet_option
@@ -23,6 +26,7 @@ def ingest(
     output: str,
     format: str | None,
     mapping: Sequence[str],
+    options: Sequence[str],
     strict: bool,
     as_json: bool,
     quiet: bool,
@@ -35,8 +39,9 @@ def ingest(
     from replay.ingest import write_trace
     from replay.progress import progress
 
+    said = {"mapping": pairs(mapping, "--map"), "options": yaml_pairs(options, "--option")}
     with progress("reading", quiet=quiet) as told:
-        trace = read(files, format=format, mapping=pairs(mapping, "--map"), strict=strict, on_progress=told)
+        trace = read(files, format=format, strict=strict, on_progress=told, **said)
     write_trace(trace, output)
     if as_json:
         click.echo(msgspec.json.encode(trace.about).decode())
@@ -64,7 +69,13 @@ def describe(trace: str, as_json: bool) -> None:
 @json_option
 def formats(as_json: bool) -> None:
     """List the log formats that ingest reads."""
-    from connectors.registry import connector, names
+    from connectors.registry import connector, names, options_of
 
     known = {name: connector(name).describes for name in names()}
-    click.echo(json.dumps(known) if as_json else "\n".join(f"{key:12}{text}" for key, text in known.items()))
+    if as_json:
+        click.echo(json.dumps({name: {"describes": text, "options": options_of(name)} for name, text in known.items()}))
+        return
+    for name, text in known.items():
+        click.echo(f"{name:12}{text}")
+        for key, default in options_of(name).items():
+            click.echo(f"{'':12}  --option {key}={default}")
