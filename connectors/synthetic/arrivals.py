@@ -1,0 +1,129 @@
+"""When calls arrive: a renewal process of unit rate, run along a rate that changes with time.
+
+The k-th arrival comes when the integral of the rate reaches the sum of the first k gaps. Gaps have mean 1, so that the
+rate alone says how many calls arrive; with exponential gaps it is a Poisson process of that rate (the time change of
+Cinlar, Introduction to Stochastic Processes, ch. 4), with Gamma gaps one as bursty or as even as their cv says. Another
+rate moves the arrivals and draws nothing anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from connectors.synthetic.draws import Floats, stream
+from trace_schema.errors import BadConfig
+
+PERIODS_MOST = 5_000_000
+"""More bursts than this are a mistake."""
+CALLS_MOST = 100_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Arrivals per second, constant from each of `starts_s` (the first is 0) to the next; the last goes on for ever."""
+
+    starts_s: Floats
+    per_s: Floats
+
+    def times(self, other: Rate) -> Rate:
+        """The product of two rates."""
+        starts = np.union1d(self.starts_s, other.starts_s)
+        return Rate(starts, self.at(starts) * other.at(starts))
+
+    def at(self, times_s: Floats) -> Floats:
+        return self.per_s[np.searchsorted(self.starts_s, times_s, side="right") - 1]
+
+    @property
+    def arrived(self) -> Floats:
+        """The integral of the rate up to each of `starts_s`."""
+        return np.concatenate([[0.0], np.cumsum(self.per_s[:-1] * np.diff(self.starts_s))])
+
+    def expected(self, until_s: float) -> float:
+        """The integral of the rate up to `until_s`."""
+        k = int(np.searchsorted(self.starts_s, until_s, side="right")) - 1
+        return float(self.arrived[k] + self.per_s[k] * (until_s - self.starts_s[k]))
+
+    def when(self, counts: Floats) -> Floats:
+        """When its integral reaches each of the increasing `counts`; in a stretch without arrivals, at its end."""
+        arrived = self.arrived
+        k = np.searchsorted(arrived, counts, side="right") - 1
+        return np.asarray(self.starts_s[k] + (counts - arrived[k]) / self.per_s[k])
+
+
+RateUntil = Callable[[float], Rate]
+"""The rate, right up to the given second at least."""
+
+
+def overloaded(start_s: float, length_s: float, factor: float, factor_after: float) -> Rate:
+    """1 before an overload, `factor` during it, `factor_after` from its end on."""
+    return Rate(np.array([0.0, start_s, start_s + length_s]), np.array([1.0, factor, factor_after]))
+
+
+def periodic_bursts(every_s: float, burst_s: float, factor: float, quiet: float, until_s: float) -> Rate:
+    """`quiet`, but `factor` in the last `burst_s` of every `every_s`."""
+    periods = np.arange(count_of(until_s / every_s)) * every_s
+    return Rate(
+        np.stack([periods, periods + (every_s - burst_s)], axis=1).ravel(),
+        np.tile([quiet, factor], len(periods)),
+    )
+
+
+def random_bursts(every_s: float, burst_s: float, factor: float, quiet: float, until_s: float, seed: int) -> Rate:
+    """The same with exponential lengths of quiet and burst: a Markov-modulated (on/off) process.
+
+    Fischer and Meier-Hellstern, The Markov-modulated Poisson process (MMPP) cookbook, 1993.
+    """
+    n, end_s = 16, 0.0
+    while end_s < until_s:
+        n = count_of(max(2.0 * n, until_s / every_s))
+        calm = (every_s - burst_s) * stream(seed, "quiet").standard_exponential(n)
+        burst = burst_s * stream(seed, "bursts").standard_exponential(n)
+        ends = np.cumsum(np.stack([calm, burst], axis=1).ravel())
+        end_s = float(ends[-1])
+    return Rate(np.concatenate([[0.0], ends[:-1]]), np.tile([quiet, factor], n))
+
+
+def count_of(periods: float) -> int:
+    """Enough periods. Raises BadConfig for too many."""
+    if periods > PERIODS_MOST:
+        raise BadConfig(f"there would be {periods:.3g} bursts, at most {PERIODS_MOST:,}: raise burst_every_s")
+    return int(periods) + 2
+
+
+def gaps(random: np.random.Generator, n: int, cv: float) -> Floats:
+    """`n` gaps of mean 1: Gamma with shape 1 / cv^2; exponential for cv = 1, all equal for cv = 0."""
+    if cv == 0.0:
+        return np.ones(n)
+    shape = 1.0 / cv**2
+    return random.standard_gamma(shape, n) / shape
+
+
+def first_calls(rate_until: RateUntil, per_s: float, n: int, cv: float, seed: int) -> Floats:
+    """The first `n` arrivals; `per_s` is a guess at their rate."""
+    counts = np.cumsum(gaps(stream(seed, "arrivals"), n, cv))
+    horizon_s = float(counts[-1]) / per_s
+    rate = rate_until(horizon_s)
+    while rate.expected(horizon_s) <= counts[-1]:
+        horizon_s *= 2.0
+        rate = rate_until(horizon_s)
+    return rate.when(counts)
+
+
+def calls_until(rate_until: RateUntil, duration_s: float, cv: float, seed: int) -> Floats:
+    """All arrivals before `duration_s`. Raises BadConfig when there is none, or too many."""
+    rate = rate_until(duration_s)
+    expected = rate.expected(duration_s)
+    if expected > CALLS_MOST:
+        raise BadConfig(f"about {expected:.3g} calls would arrive in {duration_s:g} s, at most {CALLS_MOST:,}")
+    n = int(expected + 6.0 * max(cv, 1.0) * expected**0.5) + 64
+    counts = np.cumsum(gaps(stream(seed, "arrivals"), n, cv))
+    while counts[-1] <= expected:
+        n *= 2
+        counts = np.cumsum(gaps(stream(seed, "arrivals"), n, cv))
+    counts = counts[counts < expected]
+    if not len(counts):
+        raise BadConfig(f"no call arrives in {duration_s:g} s: raise duration_s or rate_per_s, or take another seed")
+    return np.minimum(rate.when(counts), np.nextafter(duration_s, 0.0))

@@ -1,0 +1,175 @@
+"""What traffic and users can be told to be: strict records, from keys and values that people write."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct
+
+from connectors.synthetic.arrivals import CALLS_MOST
+from connectors.synthetic.laws import Law, law_of
+from replay.settings import check_keys, complaint
+from trace_schema.errors import BadConfig
+
+SECONDS_MOST = 1e9
+"""30 years."""
+
+
+Seconds = Annotated[float, Meta(ge=0.0, le=SECONDS_MOST)]
+Length = Annotated[float, Meta(gt=0.0, le=SECONDS_MOST)]
+Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+Factor = Annotated[float, Meta(gt=0.0, le=1e6)]
+Tokens = Annotated[int, Meta(ge=1, le=10_000_000)]
+
+
+def says(sentence: str) -> Meta:
+    """What an option says."""
+    return Meta(description=sentence)
+
+
+class Users(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How users and their clients behave."""
+
+    seed: Annotated[
+        Annotated[int, Meta(ge=0, le=2**63 - 1)], says("seed of every draw; each law has draws of its own")
+    ] = 0
+    user_cancel_rate: Annotated[Share, says("share of users who leave for good, whatever becomes of their call")] = 0.0
+    user_cancel_s: Annotated[Law | None, says("law of when those leave, in seconds from the call's arrival")] = None
+    user_cancel_share: Annotated[
+        Law | None, says("or law of how much of their response they have by then, served at the next two options' pace")
+    ] = None
+    first_token_s: Annotated[Seconds, says("pace that `user_cancel_share` takes for granted: the first token")] = 0.25
+    token_s: Annotated[Seconds, says("and each token after it")] = 0.01
+    disconnect_every_s: Annotated[Length | None, says("every so often many users lose their connection at once")] = None
+    disconnect_window_s: Annotated[Length, says("those may whose call arrived at most so long before")] = 3.0
+    disconnect_share: Annotated[Share, says("and this share of them does, and leaves")] = 0.5
+    patience_s: Annotated[Law | None, says("law of how long every user waits for the whole response")] = None
+    client_timeout_s: Annotated[Length | None, says("how long a client waits for one attempt")] = None
+    max_attempts: Annotated[Annotated[int, Meta(ge=1, le=1_000)] | None, says("attempts of a call, the first too")] = (
+        None
+    )
+    stream_share: Annotated[Share | None, says("share of responses that are streamed")] = None
+
+
+class Overlay(Users, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Users laid over a trace that shows none."""
+
+    replace: Annotated[bool, says("take the place of what the log shows")] = False
+
+
+class Traffic(Users, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Traffic made from nothing."""
+
+    calls: Annotated[Annotated[int, Meta(ge=1, le=CALLS_MOST)] | None, says("how many calls")] = None
+    duration_s: Annotated[Length | None, says("or how long calls arrive")] = None
+    rate_per_s: Annotated[Factor, says("arrivals per second, outside of overload and bursts")]
+    arrival_cv: Annotated[
+        Annotated[float, Meta(ge=0.0, le=20.0)],
+        says("standard deviation / mean of the gaps between arrivals; 1: Poisson, 0: all equal, else Gamma"),
+    ] = 1.0
+    overload_s: Annotated[Length | None, says("length of an overload; without it, there is none")] = None
+    overload_start_s: Annotated[Length, says("when it begins: the length of the warm-up")] = 60.0
+    overload_factor: Annotated[Factor, says("the rate is multiplied so in it")] = 2.0
+    recovery_factor: Annotated[Factor, says("and so from its end on")] = 1.0
+    burst_every_s: Annotated[Length | None, says("from burst to burst; without it, there are none")] = None
+    burst_s: Annotated[Length, says("length of a burst, with which each period ends")] = 3.0
+    burst_factor: Annotated[Factor, says("the rate is multiplied so in a burst")] = 4.0
+    quiet_factor: Annotated[Annotated[float, Meta(ge=0.0, le=1e6)], says("and so between bursts; 0: on and off")] = 1.0
+    burst_law: Annotated[
+        Literal["periodic", "random"], says("random: quiet and burst last so long on average, exponentially")
+    ] = "periodic"
+    prompt_tokens: Annotated[Law, says("law of prompt lengths, rounded to whole tokens, at least 1")]
+    output_tokens: Annotated[Law, says("law of output lengths, likewise")]
+    prompt_tokens_max: Annotated[Tokens, says("longer prompts are cut to it")] = 32_000
+    output_tokens_max: Annotated[Tokens, says("longer outputs are cut to it")] = 16_000
+    prefixes: Annotated[
+        Annotated[int, Meta(ge=1, le=100_000_000)] | None, says("number of prefixes that calls share; without it, none")
+    ] = None
+    prefix_tokens: Annotated[Tokens, says("length of a prefix, which comes on top of `prompt_tokens`")] = 512
+    prefix_share: Annotated[Share, says("share of calls that begin with a prefix, each as likely")] = 1.0
+
+
+Record = TypeVar("Record", bound=Users)
+
+EITHER = (("calls", "duration_s"), ("user_cancel_s", "user_cancel_share"))
+"""Of two such options one can be given; it takes the place of the other's default."""
+NEEDS = {
+    "user_cancel_s": "user_cancel_rate",
+    "user_cancel_share": "user_cancel_rate",
+    "first_token_s": "user_cancel_share",
+    "token_s": "user_cancel_share",
+    "disconnect_window_s": "disconnect_every_s",
+    "disconnect_share": "disconnect_every_s",
+    "overload_start_s": "overload_s",
+    "overload_factor": "overload_s",
+    "recovery_factor": "overload_s",
+    "burst_s": "burst_every_s",
+    "burst_factor": "burst_every_s",
+    "quiet_factor": "burst_every_s",
+    "burst_law": "burst_every_s",
+    "prefix_tokens": "prefixes",
+    "prefix_share": "prefixes",
+}
+"""Options that say nothing without another."""
+
+
+def read(
+    options: Mapping[str, Any], kind: type[Record], where: str, defaults: Mapping[str, Any] | None = None
+) -> Record:
+    """`options` over `defaults` as a record of `kind`. Values may be texts, as flags give them.
+
+    Raises BadConfig for an unknown option, with the nearest valid ones, an impossible value, or a contradiction.
+    """
+    check_keys(options, kind, where)
+    together = dict(defaults or {})
+    for pair in EITHER:
+        given = [key for key in pair if options.get(key) is not None]
+        if len(given) == 2:
+            raise BadConfig(f"{where}: {pair[0]} and {pair[1]} contradict each other; give one of them")
+        if given:
+            together = {key: value for key, value in together.items() if key not in pair}
+    together |= options
+    not_numbers = [key for key, value in together.items() if isinstance(value, float) and math.isnan(value)]
+    for key in not_numbers:
+        raise BadConfig(f"{where}: {key}: is not a number")
+    try:
+        record = msgspec.convert(together, kind, strict=False, dec_hook=as_law)
+    except msgspec.ValidationError as error:
+        raise BadConfig(f"{where}: {complaint(error)}") from error
+    for key in options:
+        needed = NEEDS.get(key)
+        if needed is not None and not getattr(record, needed) and options[key] is not None:
+            raise BadConfig(f"{where}: {key} says nothing without {needed}; give that too")
+    return record
+
+
+def as_law(kind: type[Any], written: Any) -> Law:
+    """For msgspec: a law where a record has one."""
+    assert kind is Law
+    return law_of(written)
+
+
+def written(record: Users) -> dict[str, Any]:
+    """The options that differ from their defaults, as people write them; `read` makes the record of them again."""
+    required = {f.name for f in msgspec.structs.fields(record) if f.required}
+    return {
+        key: str(value) if isinstance(value, Law) else value
+        for key, value in msgspec.structs.asdict(record).items()
+        if key in required or value != default_of(type(record), key)
+    }
+
+
+def default_of(kind: type[Users], key: str) -> Any:
+    (field,) = (f for f in msgspec.structs.fields(kind) if f.name == key)
+    return None if field.required else field.default
+
+
+def explained(kind: type[Users]) -> Iterator[tuple[str, Any, str]]:
+    """(option, its default, its sentence) of a record's options, in order."""
+    hints = get_type_hints(kind, include_extras=True)
+    for field in msgspec.structs.fields(kind):
+        *_, meta = hints[field.name].__metadata__
+        yield field.name, default_of(kind, field.name), meta.description

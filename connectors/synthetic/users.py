@@ -1,0 +1,166 @@
+"""Users and their clients: who leaves and when, how long a client waits. Laid over any calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.synthetic.draws import Floats, stream
+from connectors.synthetic.laws import Exponential, Law
+from connectors.synthetic.options import Overlay, Users, written
+from trace_schema.calls import CALLS
+from trace_schema.errors import BadConfig
+from trace_schema.fold import ObservedClient
+
+LEAVES = Exponential(10.0)
+"""When users leave, where only their share is given. A guess: the public traces show no user who leaves."""
+
+
+class Added(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trace holds that nobody observed: made from options and a seed."""
+
+    workload: str | None
+    """The named workload that made all of it; null: users were laid over a log."""
+    options: dict[str, Any]
+    """The options from which it is made again."""
+    says: list[str]
+    """The same in words."""
+    max_attempts: int | None = None
+    """Attempts of a call, where the options say it; the clients' timeout is on each call."""
+
+
+def leaving(users: Users, calls: pa.Table) -> Floats:
+    """When the user of each call leaves, in seconds from its arrival; infinity where he stays."""
+    n = calls.num_rows
+    leaves = np.full(n, np.inf)
+    if users.user_cancel_rate > 0.0:
+        chosen = stream(users.seed, "who leaves").random(n) < users.user_cancel_rate
+        leaves = np.where(chosen, leaving_times(users, calls), leaves)
+    if users.patience_s is not None:
+        leaves = np.minimum(leaves, users.patience_s.draw(stream(users.seed, "patience"), n))
+    if users.disconnect_every_s is not None:
+        arrival = np.asarray(calls["arrival_s"])
+        wait = (np.floor(arrival / users.disconnect_every_s) + 1.0) * users.disconnect_every_s - arrival
+        chosen = stream(users.seed, "disconnects").random(n) < users.disconnect_share
+        leaves = np.where(chosen & (wait <= users.disconnect_window_s), np.minimum(leaves, wait), leaves)
+    return np.maximum(leaves, 0.0)
+
+
+def leaving_times(users: Users, calls: pa.Table) -> Floats:
+    """When each user would leave, were he one who does."""
+    random = stream(users.seed, "when they leave")
+    if users.user_cancel_share is None:
+        return (users.user_cancel_s or LEAVES).draw(random, calls.num_rows)
+    read = np.minimum(users.user_cancel_share.draw(random, calls.num_rows), 1.0)
+    output = np.asarray(calls["output_tokens"], dtype=np.float64)
+    return users.first_token_s + users.token_s * read * output
+
+
+def columns(users: Users, calls: pa.Table) -> dict[str, pa.Array]:
+    """The columns of CALLS that users decide, where the options say something of them."""
+    n = calls.num_rows
+    made: dict[str, pa.Array] = {}
+    if leave(users):
+        leaves = leaving(users, calls)
+        made["user_cancel_s"] = pa.array(leaves, mask=np.isinf(leaves))
+        stays_unknown = np.asarray(calls["patience_censored"])
+        made["patience_censored"] = pa.array(stays_unknown & np.isinf(leaves))
+    if users.client_timeout_s is not None:
+        made["client_timeout_s"] = pa.repeat(users.client_timeout_s, n)
+    if users.stream_share is not None:
+        made["stream"] = pa.array(stream(users.seed, "streams").random(n) < users.stream_share)
+    return made
+
+
+def leave(users: Users) -> bool:
+    """Whether users may leave."""
+    return users.user_cancel_rate > 0.0 or users.patience_s is not None or users.disconnect_every_s is not None
+
+
+def overlay(calls: pa.Table, client: ObservedClient, options: Overlay) -> tuple[pa.Table, Added]:
+    """(`calls` with users laid over them, what was added); `client` is what the log shows of its clients.
+
+    Raises BadConfig when nothing would be added, or when the log shows already what would be.
+    """
+    made = columns(options, calls)
+    if not made and options.max_attempts is None:
+        raise BadConfig(
+            "synthetic: nothing is added: give user_cancel_rate, patience_s, disconnect_every_s, client_timeout_s, "
+            "max_attempts or stream_share"
+        )
+    if not options.replace:
+        refuse_observed(calls, client, options, made)
+    for name, column in made.items():
+        place = calls.column_names.index(name)
+        calls = calls.set_column(place, CALLS.arrow.field(name), column.cast(CALLS.field(name).type))
+    return calls, added(None, options, calls)
+
+
+def refuse_observed(calls: pa.Table, client: ObservedClient, options: Overlay, made: dict[str, pa.Array]) -> None:
+    """Raises BadConfig when the log shows already what the options add."""
+    n = {name: calls.num_rows - calls[name].null_count for name in ("user_cancel_s", "client_timeout_s", "stream")}
+    shown = (
+        ("user_cancel_s" in made and n["user_cancel_s"], f"{n['user_cancel_s']:,} users who leave"),
+        ("client_timeout_s" in made and n["client_timeout_s"], "how long its clients wait"),
+        ("client_timeout_s" in made and client.timeouts, f"{client.timeouts:,} timeouts"),
+        (options.max_attempts is not None and client.retries, f"{client.retries:,} retries"),
+        ("stream" in made and n["stream"], f"which of {n['stream']:,} responses were streamed"),
+    )
+    for both, what in shown:
+        if both:
+            raise BadConfig(
+                f"synthetic: the log shows {what} already; leave that out, or put replace=true beside it "
+                "to have the synthetic in its place"
+            )
+
+
+def added(workload: str | None, options: Users, calls: pa.Table) -> Added:
+    """What `options` made of `calls`."""
+    return Added(
+        workload=workload,
+        options=written(options),
+        says=list(sentences(options, calls)),
+        max_attempts=options.max_attempts,
+    )
+
+
+def sentences(users: Users, calls: pa.Table) -> list[str]:
+    """What the options say of users and clients, and how many of them that came to be."""
+    said = []
+    if users.user_cancel_rate > 0.0:
+        said.append(f"{users.user_cancel_rate:.4g} of the users leave, {when(users)}")
+    if users.disconnect_every_s is not None:
+        said.append(
+            f"every {users.disconnect_every_s:g} s, {users.disconnect_share:.4g} of the users of the last "
+            f"{users.disconnect_window_s:g} s are disconnected"
+        )
+    if users.patience_s is not None:
+        said.append(f"every user leaves after {words(users.patience_s)} s without the whole response")
+    if leave(users):
+        count = calls.num_rows - calls["user_cancel_s"].null_count
+        said[-1] += f": {count:,} of {calls.num_rows:,} calls, unless they end before"
+    if users.client_timeout_s is not None:
+        said.append(f"clients wait {users.client_timeout_s:g} s for an attempt")
+    if users.max_attempts is not None:
+        said.append(f"clients make {users.max_attempts} attempts at most")
+    if users.stream_share is not None:
+        streamed = int(pc.sum(calls["stream"]).as_py() or 0)
+        said.append(f"{users.stream_share:.4g} of the responses are streamed: {streamed:,}")
+    return said
+
+
+def when(users: Users) -> str:
+    if users.user_cancel_share is None:
+        return f"{words(users.user_cancel_s or LEAVES)} s after they ask"
+    return (
+        f"with {words(users.user_cancel_share)} of the response read "
+        f"(as if served after {users.first_token_s:g} s, and in {users.token_s:g} s a token)"
+    )
+
+
+def words(law: Law) -> str:
+    return str(law)
