@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 VIEWS = "views"
+Value = float | str
+"""What a parameter may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,7 @@ class Query:
     name: str
     purpose: str
     columns: str
-    parameters: dict[str, float]
+    parameters: dict[str, Value]
     sql: str
 
 
@@ -47,7 +50,8 @@ def load(name: str) -> Query:
     sql = (files(__name__) / f"{name}.sql").read_text()
     comment = re.sub(r"\n--   ", " ", "\n".join(line for line in sql.splitlines() if line.startswith("--")))
     header = dict(re.findall(r"^-- (\w+): (.*)$", comment, re.MULTILINE))
-    parameters = {key: float(value) for key, value in re.findall(r"(\w+)=([\d.]+)", header.get("parameters", ""))}
+    defaults = re.findall(r"(\w+)=(?:\"(\w*)\"|([\d.]+))", header.get("parameters", ""))
+    parameters = {key: float(number) if number else words for key, words, number in defaults}
     return Query(name, header["purpose"], header["columns"], parameters, sql)
 
 
@@ -73,18 +77,35 @@ def sentence(error: Exception) -> str:
     return " ".join(str(error).partition("\n\nLINE")[0].split())
 
 
+def bound(query: Query, given: Mapping[str, Any]) -> dict[str, Value]:
+    """The values of a query's parameters: those given, else its defaults. Raises UnknownName and BadConfig."""
+    for key in given:
+        if key not in query.parameters:
+            raise UnknownName.of(f"parameter of {query.name}", key, query.parameters or ["(it takes none)"])
+    return {key: parameter(key, given.get(key, default), default) for key, default in query.parameters.items()}
+
+
+def parameter(key: str, value: Any, default: Value) -> Value:
+    """A value, of the kind that its default is. Raises BadConfig."""
+    if isinstance(default, str):
+        return str(value)
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise BadConfig(f"parameter {key}={value}: is not a number") from None
+
+
 def run_query(run: str, name: str, parameters: dict[str, Any] | None = None) -> pa.Table:
     """The result of a named query on a run directory. Raises UnknownName, BadConfig, BadInput."""
     import duckdb
 
     query = load(name)
-    for key in parameters or {}:
-        if key not in query.parameters:
-            raise UnknownName.of(f"parameter of {name}", key, query.parameters or ["(it takes none)"])
-    values = {**query.parameters, **(parameters or {})}
+    values = bound(query, parameters or {})
     with connect(run) as connection:
         try:
             return connection.sql(query.sql, params=values or None).to_arrow_table()
+        except duckdb.InvalidInputException as error:  # what the SQL itself calls wrong, with error()
+            raise BadConfig(f"query {name}: {sentence(error).removeprefix('Invalid Input Error: ')}") from error
         except duckdb.Error as error:
             raise BadInput.at(run, f"cannot be read: {sentence(error)}") from error
 

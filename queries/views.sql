@@ -13,6 +13,16 @@ CREATE OR REPLACE MACRO cells(name) AS TABLE
         hive_types = {'policy': VARCHAR, 'profile': VARCHAR, 'fleet': VARCHAR, 'seed': BIGINT}
     );
 
+-- Width of the bins of a chart: what was asked for, or (0) the least round one that makes no more than `most` of them.
+CREATE OR REPLACE MACRO bin_width(asked_s, span_s, most) AS coalesce(
+    nullif(asked_s, 0),
+    list_min([
+        w FOR w IN [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 21600, 86400]
+        IF span_s / w <= most
+    ])::DOUBLE,
+    ceil(span_s / most)
+);
+
 CREATE OR REPLACE VIEW run AS SELECT * FROM read_parquet(place('run.parquet'));
 CREATE OR REPLACE VIEW policies AS SELECT * FROM read_parquet(place('policies.parquet'));
 CREATE OR REPLACE VIEW profiles AS SELECT * FROM read_parquet(place('profiles.parquet'));
@@ -60,3 +70,35 @@ CREATE OR REPLACE VIEW executions AS
             orphan_prefill_ns + orphan_decode_ns AS orphan_ns
         FROM cells('executions')
     );
+
+-- One row per replay, that is per policy, profile, fleet and seed: the figures in which policies are compared.
+CREATE OR REPLACE VIEW replays AS
+    WITH served AS (
+        SELECT
+            policy, profile, fleet, seed,
+            avg(delivered::INT) FILTER (eligible AND counted) AS delivered_call_rate,
+            avg(on_time::INT) FILTER (eligible AND counted) AS on_time_rate,
+            quantile_disc(coalesce(latency_s, 'infinity'::DOUBLE), 0.95) FILTER (user_cancel_s IS NULL AND counted)
+                AS survivor_p95_s,
+            sum(attempts)::BIGINT AS attempts
+        FROM calls GROUP BY ALL
+    ),
+    charged AS (
+        SELECT
+            policy, profile, fleet, seed,
+            sum(abandoned_ns + post_cancel_ns + duplicate_ns + recompute_ns + poll_ns + held_slot_ns) AS waste
+        FROM executions GROUP BY ALL
+    ),
+    worked AS (SELECT policy, profile, fleet, seed, sum(busy_ns) AS busy FROM replicas GROUP BY ALL)
+    SELECT
+        policy, profile, fleet, seed,
+        delivered_call_rate,
+        on_time_rate,
+        coalesce(waste, 0) / nullif(busy, 0) AS wasted_compute_frac,
+        coalesce(waste, 0) / 1e9 AS wasted_gpu_s,
+        busy / 1e9 AS busy_gpu_s,
+        survivor_p95_s,
+        attempts
+    FROM served
+    JOIN worked USING (policy, profile, fleet, seed)
+    LEFT JOIN charged USING (policy, profile, fleet, seed);
