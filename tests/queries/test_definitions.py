@@ -33,6 +33,12 @@ def attempt(i: int, call_id: int, number: int, execution_id: int, end: float, ou
             "start_s": 0.0, "end_s": end, "outcome": outcome}  # fmt: skip
 
 
+def sample(at: float, waiting: int = 0, running: int = 1, used_blocks: int = 50) -> dict[str, Any]:
+    return {"sample_s": at, "replica": 0, "running": running, "waiting": waiting, "used_blocks": used_blocks,
+            "busy_ns": 0, "computed_prompt_tokens": 0, "computed_output_tokens": 0, "counter_prompt_tokens": 0,
+            "preemptions": 0}  # fmt: skip
+
+
 def test_on_time_is_the_slo_where_there_is_one_else_the_clients_timeout(query: Query) -> None:
     calls = [call(0, 1.0, 4.0), call(1, 2.0, 3.0, client_timeout_s=None), call(2, 3.0, 9.0, client_timeout_s=None)]
     (before,) = query("delivered_by_phase", {"calls": calls})
@@ -167,6 +173,7 @@ def test_profiles_and_fleets_in_one_run_are_kept_apart(name: str, tmp_path: Path
         "executions": [execution(0, "lost", "aborted", admitted_s=1.0)],
         "attempts": [attempt(0, 0, 0, 0, 2.0, "timeout")],
         "replicas": replica(1),
+        "timeline": [sample(1.0)],
     }
     root = Path(write_run(tmp_path / "run", {("p", 0): tables}, as_logged="p"))
     alone = run_query(str(root), name).num_rows
