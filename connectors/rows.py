@@ -15,12 +15,13 @@ from trace_schema.fields import Field
 
 NUMBER = r"^\s*[-+]?((\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|(?i:nan|inf|infinity))\s*$"
 ISO = (
-    r"^\s*(?P<time>\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2})?)(?P<part>\.\d+)?"
-    r"(?:Z|(?P<sign>[-+])(?P<hours>\d{2}):?(?P<minutes>\d{2}))?\s*$"
+    r"^\s*(?P<time>\d{4}-\d{2}-\d{2}(?:[T ]\d{2}(?::\d{2}(?::\d{2})?)?)?)(?:\.(?P<part>\d+))?"
+    r"(?:Z|(?P<sign>[-+])(?P<hours>\d{2})(?::?(?P<minutes>\d{2}))?)?\s*$"
 )
 UNIX_SECONDS_LEAST = 1e8
 """Times from here on are taken as seconds since 1970, smaller ones as seconds from the start of the log."""
 SECONDS_MOST = 1e11
+UNFIT = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
 TRUE, FALSE = ("true", "t", "1", "yes"), ("false", "f", "0", "no")
 
 
@@ -40,10 +41,10 @@ def attempts_of(
     good = np.ones(len(rows), bool)
     arrays: dict[str, pa.Array] = {}
     for field in ATTEMPTS.fields:
-        if field.name in columns:
+        if field.name == "arrival_s" and field.name in columns:
+            arrays["arrival_s"], arrays["arrival_unix_ns"] = times(columns[field.name], rows, good, dropped)
+        elif field.name in columns:
             arrays[field.name] = convert(columns[field.name], field, rows, good, dropped)
-    if "arrival_s" in arrays:
-        arrays["arrival_s"], arrays["arrival_unix_ns"] = instants(arrays["arrival_s"])
     for name in ("arrival_s", "prompt_tokens"):
         array = arrays.get(name)
         missing = np.ones(len(rows), bool) if array is None else np.asarray(pc.is_null(array))
@@ -83,12 +84,11 @@ def convert(
     dropped: Dropped,
 ) -> pa.Array:
     """The values in the field's type; those that have none drop their rows."""
-    given = values if isinstance(values, pa.Array) else array_of(values, field.type)
-    array = plain(given)
+    if pa.types.is_nested(field.type) and not isinstance(values, pa.Array):
+        return nested(values, field, rows, good, dropped)
+    array = as_array(values)
     if pa.types.is_null(array.type):
         return pa.repeat("unknown", len(array)) if field.name == "status" else pa.nulls(len(array), field.type)
-    if field.name == "arrival_s":
-        return times(array, rows, good, dropped)
     if pa.types.is_integer(field.type) or pa.types.is_floating(field.type):
         return numbers(array, field, rows, good, dropped)
     if field.name == "status":
@@ -107,11 +107,36 @@ def convert(
     return converted
 
 
-def array_of(values: Sequence[Any], type: pa.DataType) -> pa.Array:
-    """An Arrow array of Python values; of mixed types, their texts."""
+def nested(
+    values: Sequence[Any], field: Field, rows: np.ndarray[Any, Any], good: np.ndarray[Any, Any], dropped: Dropped
+) -> pa.Array:
+    """Lists or maps as Python has them; one that is not of the field's type drops its row."""
     try:
-        return pa.array(values, type if pa.types.is_nested(type) else None)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return pa.array(values, field.type)
+    except UNFIT:
+        pass
+    fit = [value if is_fit(value, field.type) else None for value in values]
+    lost = np.asarray([kept is None and value is not None for kept, value in zip(fit, values, strict=True)], bool)
+    drop(lost, f"{field.name} is not of type {field.type}", rows, good, dropped)
+    return pa.array(fit, field.type)
+
+
+def is_fit(value: Any, type: pa.DataType) -> bool:
+    """Whether one value can be of an Arrow type."""
+    try:
+        pa.array([value], type)
+    except UNFIT:
+        return False
+    return True
+
+
+def as_array(values: pa.Array | Sequence[Any]) -> pa.Array:
+    """Values of a column as a plain Arrow array; Python values of mixed types as their texts."""
+    if isinstance(values, pa.Array):
+        return plain(values)
+    try:
+        return plain(pa.array(values))
+    except UNFIT:
         return pa.array([None if v is None else str(v) for v in values], pa.string())
 
 
@@ -179,6 +204,7 @@ def as_floats(array: pa.Array) -> pa.Array:
     if not pa.types.is_string(array.type):
         return array.cast(pa.float64(), safe=False) if is_number(array.type) else pa.nulls(len(array), pa.float64())
     try:
+        array.slice(0, 1).cast(pa.float64())
         return array.cast(pa.float64())
     except pa.ArrowInvalid:
         known = pc.match_substring_regex(array, NUMBER)
@@ -198,43 +224,77 @@ def is_blank(array: pa.Array) -> np.ndarray[Any, Any]:
     return np.zeros(len(array), bool)
 
 
-def times(array: pa.Array, rows: np.ndarray[Any, Any], good: np.ndarray[Any, Any], dropped: Dropped) -> pa.Array:
-    """Seconds, from numbers, timestamps or ISO 8601 texts (taken as UTC where they name no zone)."""
+def times(
+    values: pa.Array | Sequence[Any], rows: np.ndarray[Any, Any], good: np.ndarray[Any, Any], dropped: Dropped
+) -> tuple[pa.Array, pa.Array]:
+    """(seconds as logged, nanoseconds since 1970 where those are absolute).
+
+    From numbers, timestamps or ISO 8601 texts, which are taken as UTC where they name no zone.
+    """
+    array = as_timestamps(as_array(values))
     if pa.types.is_timestamp(array.type):
-        per_second = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[array.type.unit]
-        seconds = pc.divide(array.cast(pa.int64()).cast(pa.float64(), safe=False), per_second)
+        seconds, unix_ns = of_timestamps(array)
     else:
         seconds = as_floats(array)
+        unix_ns = as_ns(seconds)
         if seconds.null_count and pa.types.is_string(array.type):
-            seconds = pc.coalesce(seconds, iso_seconds(array))
+            iso = of_iso(array)
+            seconds, unix_ns = pc.coalesce(seconds, iso[0]), pc.coalesce(unix_ns, iso[1])
     if seconds.null_count > array.null_count:
         lost = np.asarray(pc.and_(array.is_valid(), seconds.is_null())) & ~is_blank(array)
         drop(lost, "arrival_s is not a time", rows, good, dropped)
-    values = np.asarray(pc.fill_null(seconds, 0.0))
-    drop(~np.isfinite(values), "arrival_s is not finite", rows, good, dropped)
-    drop(values < 0, "arrival_s is negative, or before 1970", rows, good, dropped)
-    drop(values > SECONDS_MOST, "arrival_s is too large for seconds (milliseconds?)", rows, good, dropped)
-    return seconds
+    instants = np.asarray(pc.fill_null(seconds, 0.0))
+    drop(~np.isfinite(instants), "arrival_s is not finite", rows, good, dropped)
+    drop(instants < 0, "arrival_s is negative, or before 1970", rows, good, dropped)
+    drop(instants > SECONDS_MOST, "arrival_s is too large for seconds (milliseconds?)", rows, good, dropped)
+    absolute = pc.greater_equal(seconds, UNIX_SECONDS_LEAST)
+    return seconds, pc.if_else(absolute, unix_ns, pa.scalar(None, pa.int64()))
 
 
-def iso_seconds(array: pa.Array) -> pa.Array:
-    """Seconds since 1970 of ISO 8601 texts, null for others."""
+def as_timestamps(array: pa.Array) -> pa.Array:
+    """Texts of which each is a time in one layout as timestamps, which is much faster than `of_iso`; others as is."""
+    if pa.types.is_string(array.type) and len(array):
+        for zone in (None, "UTC"):
+            type = pa.timestamp("ns", zone)
+            try:
+                # The first alone, since a cast that fails goes on through all the others, and slowly.
+                array.slice(0, 1).cast(type)
+                return array.cast(type)
+            except pa.ArrowInvalid:
+                continue
+    return array
+
+
+def of_timestamps(array: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """(seconds, nanoseconds) since 1970."""
+    count = array.cast(pa.int64())
+    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[array.type.unit]
+    seconds = pc.divide(count.cast(pa.float64(), safe=False), float(per_second))
+    return seconds, pc.multiply(within_ns(count, per_second), 10**9 // per_second)
+
+
+def of_iso(array: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """(seconds, nanoseconds) since 1970 of ISO 8601 texts, null for others."""
     found = pc.extract_regex(array, ISO)
     time, part, sign, hours, minutes = (
         pc.struct_field(found, name) for name in ("time", "part", "sign", "hours", "minutes")
     )
-    whole = cast(time, pa.timestamp("s")).cast(pa.int64()).cast(pa.float64())
-    fraction = pc.binary_join_element_wise("0", part, "").cast(pa.float64())
-    east = [pc.binary_join_element_wise("0", x, "").cast(pa.float64()) for x in (hours, minutes)]
-    offset = pc.add(pc.multiply(east[0], 3600.0), pc.multiply(east[1], 60.0))
-    local = pc.add(whole, fraction)
-    return pc.if_else(pc.equal(sign, "-"), pc.add(local, offset), pc.subtract(local, offset))
+    east = [pc.binary_join_element_wise("0", x, "").cast(pa.int64()) for x in (hours, minutes)]
+    offset = pc.add(pc.multiply(east[0], 3600), pc.multiply(east[1], 60))
+    local = cast(time, pa.timestamp("s")).cast(pa.int64())
+    whole = pc.if_else(pc.equal(sign, "-"), pc.add(local, offset), pc.subtract(local, offset))
+    digits = pc.utf8_slice_codeunits(pc.utf8_rpad(part, 9, "0"), 0, 9).cast(pa.int64())
+    seconds = pc.add(whole.cast(pa.float64()), pc.divide(digits.cast(pa.float64()), 1e9))
+    return seconds, pc.add(pc.multiply(within_ns(whole, 1), 10**9), digits)
 
 
-def instants(seconds: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """(seconds as logged, nanoseconds since 1970 where those are absolute)."""
-    absolute = pc.greater_equal(seconds, UNIX_SECONDS_LEAST)
-    unix_ns = pc.if_else(
-        absolute, pc.cast(pc.multiply(seconds, 1e9), pa.int64(), safe=False), pa.scalar(None, pa.int64())
-    )
-    return seconds, unix_ns
+def as_ns(seconds: pa.Array) -> pa.Array:
+    """Whole seconds and their parts apart, so that no digit is lost that they have."""
+    whole = pc.floor(seconds)
+    parts = pc.round(pc.multiply(pc.subtract(seconds, whole), 1e9)).cast(pa.int64(), safe=False)
+    return pc.add(pc.multiply(within_ns(whole, 1).cast(pa.int64(), safe=False), 10**9), parts)
+
+
+def within_ns(count: pa.Array, per_second: int) -> pa.Array:
+    """Times of `per_second` ticks, null where nanoseconds would not fit into 64 bits (before 1677, after 2262)."""
+    return pc.if_else(pc.less(pc.abs(count), 9 * 10**9 * per_second), count, pa.scalar(None, pa.int64()))

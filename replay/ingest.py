@@ -26,7 +26,11 @@ from trace_schema.check import check_calls, first_true
 from trace_schema.fold import FOLDED, ObservedClient, fold
 
 METADATA = b"replay.trace"
+QUIET_HEAD_MOST_S = 3600.0
+"""A log whose first call comes later than this counts from a zero that is not its own start."""
 Progress = Callable[[float], None]
+BINS_LEAST = 10
+"""Distances between times from which a log's bins are inferred."""
 KEPT = [*FOLDED, "cancel_reason", "source_file", "source_row"]
 """Columns of ATTEMPTS that a trace is made of."""
 
@@ -141,6 +145,7 @@ def ingest(
         reasons = "; ".join(f"{r} (row {rows[0]})" for f in files for r, (_, rows) in f.dropped.items())
         raise BadInput(f"{', '.join(f.path for f in files)}: no row can be used: {reasons or 'there are none'}")
     refuse_two_clocks(attempts)
+    attempts = from_start(attempts)
     calls, client = fold(attempts)
     phases, rule = detect(np.asarray(calls["arrival_s"]))
     about = About(report=report_of(attempts, calls, files), client=client, phases=phases, phase_rule=rule)
@@ -204,6 +209,23 @@ def refuse_two_clocks(attempts: pa.Table) -> None:
         raise BadInput.at(where["source_file"], problem, row=where["source_row"], field="arrival_s")
 
 
+def from_start(attempts: pa.Table) -> pa.Table:
+    """`attempts` whose times count from the start of the log.
+
+    That is the first arrival, where times count from 1970 or from a zero that lies more than `QUIET_HEAD_MOST_S` before
+    it, as those of monotonic clocks and of parts of long traces do; else the log's own zero.
+    """
+    if attempts["arrival_unix_ns"].null_count == 0:
+        since = pc.subtract(attempts["arrival_unix_ns"], pc.min(attempts["arrival_unix_ns"]))
+        seconds = pc.divide(since.cast(pa.float64()), 1e9)
+    else:
+        first = pc.min(attempts["arrival_s"])
+        if first.as_py() <= QUIET_HEAD_MOST_S:
+            return attempts
+        seconds = pc.subtract(attempts["arrival_s"], first)
+    return attempts.set_column(attempts.column_names.index("arrival_s"), ATTEMPTS.arrow.field("arrival_s"), seconds)
+
+
 def report_of(attempts: pa.Table, calls: pa.Table, files: list[FileReport]) -> Report:
     """The ingest report of all files together."""
     sent = np.asarray(attempts["arrival_s"])
@@ -222,7 +244,14 @@ def report_of(attempts: pa.Table, calls: pa.Table, files: list[FileReport]) -> R
 
 
 def resolution(times: np.ndarray[Any, np.dtype[np.float64]]) -> float:
-    """The coarsest of 1, 0.1, 0.01 and 0.001 s of which all times are multiples; 0 when they are finer."""
+    """The smallest difference that the times can show; 0 when they are finer than a millisecond.
+
+    Bins, when the times of two rows and more are the same and all others lie about equally far apart; else the coarsest
+    of 1, 0.1, 0.01 and 0.001 s of which all times are multiples.
+    """
+    gaps = np.diff(np.unique(times))
+    if len(gaps) >= BINS_LEAST and len(times) >= 2 * len(gaps) and gaps.min() >= 0.9 * np.median(gaps):
+        return float(f"{np.median(gaps):.3g}")
     for step in (1.0, 0.1, 0.01, 0.001):
         if np.all(np.abs(times / step - np.round(times / step)) < 1e-6):
             return step
