@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import yaml
@@ -13,7 +13,7 @@ from replay.errors import BadConfig, UnknownName
 from replay.phases import Phase, around
 from replay.policies.catalogue import CATALOGUE, apply, entry, merged, resolve
 from replay.policies.knobs import Client, Fleet, Network, Policy
-from replay.profiles.loader import load_profile
+from replay.profiles.loader import find_profile
 from replay.profiles.profile import EngineSettings, Profile
 from replay.settings import check_keys, complaint, converted
 from trace_schema.fold import ObservedClient
@@ -35,18 +35,22 @@ class Overload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that decides a run's results, but for the trace."""
 
-    profile: str | None = None
-    """File of an engine profile."""
+    profile: str | list[str] | None = None
+    """Engine profiles, by name or file: one or several. See `replay profiles`."""
     engine: dict[str, Any] = {}
     """Settings of the engine that differ from the profile's, by the names of `EngineSettings`."""
     client: Client = Client()
     """How clients behave under every policy that does not say otherwise."""
     network: Network = Network()
-    policies: Annotated[list[str | dict[str, Any]], msgspec.Meta(min_length=1)] = msgspec.field(
-        default_factory=lambda: list(CATALOGUE)
-    )
-    """Names of the catalogue, files, or policies written out: `name`, `based_on` (a name), and the knobs to turn."""
-    fleet: Fleet = Fleet()
+    policies: Annotated[list[str | dict[str, Any]], msgspec.Meta(min_length=1)] | None = None
+    """Names of the catalogue, files, or policies written out: `name`, `based_on` (a name), and the knobs to turn.
+
+    Null: every policy of the catalogue that the trace can tell apart.
+    """
+    fleet: Fleet | Annotated[list[Fleet], msgspec.Meta(min_length=1)] = Fleet()
+    """The engines behind the gateway: one fleet, or several to compare."""
+    partition_by: tuple[Literal["model", "deployment", "tenant"], ...] = ("model", "deployment")
+    """Calls that differ in one of these are replayed apart, each part on a fleet of its own."""
     seeds: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1
     overload: Overload | None = None
     """Null: what the trace says, or what its arrivals show."""
@@ -70,9 +74,9 @@ def read_experiment(path: str) -> dict[str, Any]:
     converted(settings, Experiment, path)
     place = Path(path).parent
     if settings.get("profile") is not None:
-        settings["profile"] = str(place / settings["profile"])
-    if "policies" in settings:
-        settings["policies"] = [str(place / p) if is_file(p) else p for p in settings["policies"]]
+        settings["profile"] = [from_file(p, place) for p in listed(settings["profile"])]
+    if settings.get("policies") is not None:
+        settings["policies"] = [from_file(p, place) for p in settings["policies"]]
     return settings
 
 
@@ -151,10 +155,11 @@ def policies_of(experiment: Experiment) -> list[Policy]:
     Raises BadConfig for a policy that is impossible or named twice.
     """
     base = Policy(name="base", client=experiment.client, network=experiment.network)
-    policies = [policy_of(wanted, base) for wanted in experiment.policies]
+    wanted_policies = list(CATALOGUE) if experiment.policies is None else experiment.policies
+    policies = [policy_of(wanted, base) for wanted in wanted_policies]
     own = experiment.as_logged
     if own is not None:
-        given = zip(experiment.policies, policies, strict=True)
+        given = zip(wanted_policies, policies, strict=True)
         known = [policy for wanted, policy in given if own in (wanted, policy.name)]
         policies = [*(known or [policy_of(own, base)]), *(p for p in policies if p not in known)]
     names = [p.name for p in policies]
@@ -173,9 +178,19 @@ def policy_of(wanted: str | Mapping[str, Any], base: Policy) -> Policy:
     return resolve(wanted, base)
 
 
-def is_file(policy: str | Mapping[str, Any]) -> bool:
-    """Whether a policy is given by the file that holds it."""
-    return isinstance(policy, str) and policy.endswith((".yaml", ".yml", ".json"))
+def is_file(name: str | Mapping[str, Any]) -> bool:
+    """Whether a policy or a profile is given by the file that holds it."""
+    return isinstance(name, str) and name.endswith((".yaml", ".yml", ".json"))
+
+
+def from_file(name: Any, place: Path) -> Any:
+    """A policy or profile as written in a file of directory `place`, from which paths count."""
+    return str(place / name) if is_file(name) else name
+
+
+def listed(values: Any) -> list[Any]:
+    """One value or several, as a list."""
+    return values if isinstance(values, list) else [values]
 
 
 def written_policy(settings: Mapping[str, Any], base: Policy, where: str) -> Policy:
@@ -196,14 +211,25 @@ def written_policy(settings: Mapping[str, Any], base: Policy, where: str) -> Pol
         raise BadConfig(f"{where}: {complaint(error)}") from error
 
 
-def profile_of(experiment: Experiment) -> Profile:
-    """The engine profile of an experiment, with its settings applied. Raises BadConfig and BadInput."""
+def profiles_of(experiment: Experiment) -> list[Profile]:
+    """The engine profiles of an experiment, with its settings applied. Raises BadConfig and BadInput."""
     if experiment.profile is None:
-        raise BadConfig("no engine profile: give one with --profile, or make one with replay calibrate")
-    profile = load_profile(experiment.profile)
+        raise BadConfig(
+            "no engine profile: give one with --profile (replay profiles lists them), or make one with replay calibrate"
+        )
     check_keys(experiment.engine, EngineSettings, "settings", "engine.")
-    settings = merged(msgspec.to_builtins(profile.engine), experiment.engine)
-    return msgspec.structs.replace(profile, engine=converted(settings, EngineSettings, "settings", "engine."))
+    profiles = []
+    for name in listed(experiment.profile):
+        profile = find_profile(name)
+        settings = merged(msgspec.to_builtins(profile.engine), experiment.engine)
+        engine = converted(settings, EngineSettings, "settings", "engine.")
+        profiles.append(msgspec.structs.replace(profile, engine=engine))
+    return profiles
+
+
+def fleets_of(experiment: Experiment) -> list[Fleet]:
+    """The fleets of an experiment."""
+    return listed(experiment.fleet)
 
 
 def phases_of(experiment: Experiment, found: list[Phase]) -> list[Phase]:

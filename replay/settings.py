@@ -32,13 +32,18 @@ def check_keys(settings: Mapping[Any, Any], kind: Any, where: str, prefix: str =
         if key not in valid:
             known = [prefix + name for name in valid]
             raise BadConfig(f"{where}: {UnknownName.of('key', f'{prefix}{key}', known)}")
-        inner = [t for t in (valid[key], *getattr(valid[key], "__args__", ())) if is_struct(t)]
-        if inner and isinstance(value, Mapping):
-            check_keys(value, inner[0], where, f"{prefix}{key}.")
+        for inner in structs_in(valid[key])[:1]:
+            for place, part in enumerate(value if isinstance(value, list) else [value]):
+                if isinstance(part, Mapping):
+                    index = f"[{place}]" if isinstance(value, list) else ""
+                    check_keys(part, inner, where, f"{prefix}{key}{index}.")
 
 
-def is_struct(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+def structs_in(kind: Any) -> list[type[msgspec.Struct]]:
+    """The records that a value of type `kind` may hold."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return [kind]
+    return [found for inner in getattr(kind, "__args__", ()) for found in structs_in(inner)]
 
 
 def complaint(error: msgspec.ValidationError, prefix: str = "") -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from replay.config import layered, log_settings, phases_of, policies_of, profile_of, read_experiment
+from replay.config import layered, log_settings, phases_of, policies_of, profiles_of, read_experiment
 from replay.errors import BadConfig
 from replay.phases import Phase, around
 from replay.policies.catalogue import CATALOGUE
@@ -45,6 +45,7 @@ def test_what_a_log_shows_of_its_clients_is_a_setting() -> None:
     [
         ({"seds": 3}, r"unknown key 'seds'; did you mean seeds\?"),
         ({"fleet": {"replica": 3}}, r"unknown key 'fleet.replica'; did you mean fleet.replicas\?"),
+        ({"fleet": [{"replicas": 3}, {"replica": 3}]}, r"unknown key 'fleet\[1\].replica'; did you mean"),
         ({"network": {"cancel": 1}}, r"did you mean network.cancel_s"),
         ({1: 3}, "unknown key '1'"),
         ({"seeds": "x"}, "seeds: expected `int`, got `str`"),
@@ -108,7 +109,7 @@ def test_paths_in_an_experiment_file_count_from_the_file(tmp_path: Path, profile
     (place / "mine.yaml").write_text("name: mine\nbased_on: cancel\n")
     (place / "experiment.yaml").write_text("profile: profile.json\npolicies: [no_retry, mine.yaml]\n")
     found = layered([("file", read_experiment(str(place / "experiment.yaml")))])[0]
-    assert profile_of(found).name == "small"
+    assert profiles_of(found)[0].name == "small"
     assert [p.name for p in policies_of(found)] == ["no_retry", "mine"]
 
 
@@ -119,7 +120,7 @@ def test_paths_in_an_experiment_file_count_from_the_file(tmp_path: Path, profile
         ("[1, 2]", "must hold keys and values"),
         ("seeds: 2\nclient: [\n", "line 3: is not YAML"),
         ("client: {max_atempts: 3}", r"did you mean client.max_attempts"),
-        ("profile: 3", "profile: expected `str | null`"),
+        ("profile: 3", "profile: expected `str | array | null`"),
     ],
 )
 def test_a_broken_experiment_file_is_named(tmp_path: Path, text: str, words: str) -> None:
@@ -131,14 +132,14 @@ def test_a_broken_experiment_file_is_named(tmp_path: Path, text: str, words: str
 
 
 def test_settings_of_the_engine_are_laid_over_the_profiles(profile_file: str) -> None:
-    engine = profile_of(experiment(profile=profile_file, engine={"num_blocks": 77})).engine
+    engine = profiles_of(experiment(profile=profile_file, engine={"num_blocks": 77}))[0].engine
     assert (engine.num_blocks, engine.block_size) == (77, 16)
     with pytest.raises(BadConfig, match=r"did you mean engine\.num_blocks"):
-        profile_of(experiment(profile=profile_file, engine={"num_blok": 77}))
+        profiles_of(experiment(profile=profile_file, engine={"num_blok": 77}))
     with pytest.raises(BadConfig, match=r"settings: engine.num_blocks: expected `int` >= 2"):
-        profile_of(experiment(profile=profile_file, engine={"num_blocks": 1}))
+        profiles_of(experiment(profile=profile_file, engine={"num_blocks": 1}))
     with pytest.raises(BadConfig, match="give one with --profile"):
-        profile_of(experiment())
+        profiles_of(experiment())
 
 
 def test_an_overload_that_is_given_beats_the_one_that_was_found() -> None:

@@ -17,8 +17,8 @@ from replay.cli.group import cli, json_option, note, quiet_option, yaml_pairs
 @click.option("-o", "--output", required=True, help="Run directory; one that was broken off is finished.")
 @click.option("--policy", "policies", multiple=True, help="Name of the catalogue, or a YAML file. Default: all.")
 @click.option("--config", help="Experiment file (YAML).")
-@click.option("--profile", help="Engine profile (see replay calibrate).")
-@click.option("--replicas", type=int, help="Equal engines behind the gateway.")
+@click.option("--profile", multiple=True, help="Engine profile: a name of replay profiles, or a file. Repeatable.")
+@click.option("--replicas", type=int, multiple=True, help="Equal engines behind the gateway. Repeatable.")
 @click.option("--seeds", type=int, help="Replays of each policy, with other random waits.")
 @click.option("--overload", metavar="START:END", help="When the overload was, in seconds from the trace's start.")
 @click.option("--as-logged", help="Policy that the log was recorded under; it is replayed first and compared.")
@@ -54,10 +54,8 @@ def run(ctx: click.Context, /, trace: str, output: str, as_json: bool, quiet: bo
     experiment, sources = layered(layers)
     store = Store(output)
     plan = make_plan(experiment, sources, loaded)
-    if plan.other_clients:
-        note(f"{'; '.join(plan.other_clients)}: the log's own policy is not compared with it", quiet)
-    elif experiment.as_logged and sources["as_logged"][1] == "log":
-        note(f"the log's own policy is taken to be {experiment.as_logged} (--as-logged names another)", quiet)
+    for line in plan.notes:
+        note(line, quiet)
     with progress(f"{len(plan.cells)} replays", quiet=quiet) as told:
         execute(plan, store, InlineExecutor(store), told)
     click.echo(json.dumps(report_data(output), indent=1) if as_json else report(output))
@@ -65,7 +63,7 @@ def run(ctx: click.Context, /, trace: str, output: str, as_json: bool, quiet: bo
 
 
 FLAG_KEYS = {
-    "profile": "profile", "replicas": "fleet.replicas", "seeds": "seeds", "as_logged": "as_logged", "slo_s": "slo_s",
+    "seeds": "seeds", "as_logged": "as_logged", "slo_s": "slo_s",
     "timeout_s": "client.timeout_s", "max_attempts": "client.max_attempts", "until_s": "until_s", "drain_s": "drain_s",
     "warmup_s": "warmup_s",
 }  # fmt: skip
@@ -83,6 +81,11 @@ def given(ctx: click.Context, flags: Mapping[str, Any], source: ParameterSource)
             put(found, FLAG_KEYS[flag], value)
         elif flag == "policies":
             found["policies"] = list(value)
+        elif flag == "profile":
+            found["profile"] = list(value)
+        elif flag == "replicas":
+            fleets = [{"replicas": n} for n in value]
+            found["fleet"] = fleets[0] if len(fleets) == 1 else fleets
         elif flag == "overload":
             during = parse(value)[1]
             found["overload"] = {"start_s": during.start_s, "end_s": during.end_s}

@@ -16,7 +16,7 @@ from replay.engine import loop, tables
 from replay.engine import state as st
 from replay.engine.events import ABORT_ARRIVES
 from replay.engine.kernel import is_compiled
-from replay.engine.setup import grown, new_state
+from replay.engine.setup import column, grown, new_state
 from replay.errors import BadConfig, BadInput, RunFailed
 from replay.policies.knobs import Client, Fleet, Gateway, Policy
 from replay.profiles.profile import EngineSettings, Profile, StepTime
@@ -89,7 +89,8 @@ def simulate(
         state.progress["next_sample"] = 0.0
     state = run(state, on_progress)
     end = float(state.progress["now"]) if np.isinf(until) else until
-    return results(state, end, profile, policy, steps=steps)
+    ids = column(calls, "call_id", 0, np.int64) if "call_id" in calls.column_names else np.arange(calls.num_rows)
+    return results(state, ids, end, policy, steps=steps)
 
 
 def check_calls(calls: pa.Table) -> None:
@@ -141,8 +142,8 @@ def run(state: st.State, on_progress: Progress | None = None) -> st.State:
             on_progress(int(state.progress["next_call"]) / len(state.calls))
 
 
-def results(state: st.State, end_s: float, profile: Profile, policy: Policy, *, steps: bool) -> Results:
-    """The tables of a run that came to its end at `end_s`."""
+def results(state: st.State, ids: npt.NDArray[np.int64], end_s: float, policy: Policy, *, steps: bool) -> Results:
+    """The tables of a run that came to its end at `end_s`; `ids` are the numbers of its calls."""
     state.progress["now"] = end_s
     loop.close_books(state)
     state.calls["status"][state.progress["next_call"] :] = st.LIVE
@@ -150,9 +151,9 @@ def results(state: st.State, end_s: float, profile: Profile, policy: Policy, *, 
     executions = state.executions[: state.progress["executions"]]
     idle = idle_e2e_s(state, policy)
     return Results(
-        calls=tables.call_outcomes(state, idle),
-        attempts=tables.attempt_outcomes(attempts),
-        executions=tables.executions_table(state, attempts, executions),
+        calls=tables.call_outcomes(state, ids, idle),
+        attempts=tables.attempt_outcomes(attempts, ids),
+        executions=tables.executions_table(state, attempts, executions, ids),
         timeline=tables.timeline(state.samples[: state.progress["samples"]]),
         replicas=tables.replicas_table(state, end_s),
         steps=tables.steps_table(state.steps[: state.progress["traced_steps"]]) if steps else None,

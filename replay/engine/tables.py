@@ -47,14 +47,14 @@ def whole_ns(fs: Array) -> Array:
     return (fs + 500_000) // 1_000_000
 
 
-def call_outcomes(state: st.State, idle_e2e_s: Array) -> pa.Table:
-    """CALL_OUTCOMES. `idle_e2e_s`: time that each call would take on an idle replica."""
+def call_outcomes(state: st.State, ids: Array, idle_e2e_s: Array) -> pa.Table:
+    """CALL_OUTCOMES of the calls numbered `ids`. `idle_e2e_s`: time that each would take on an idle replica."""
     calls = state.calls
     patience = calls["leaves_at"] - calls["arrival"]
     too_long = calls["status"] == st.TOO_LONG
     return table(
         CALL_OUTCOMES,
-        call_id=np.arange(len(calls)),
+        call_id=ids,
         arrival_s=calls["arrival"],
         prompt_tokens=calls["prompt"],
         output_tokens=calls["output"],
@@ -71,12 +71,12 @@ def call_outcomes(state: st.State, idle_e2e_s: Array) -> pa.Table:
     )
 
 
-def attempt_outcomes(attempts: Array) -> pa.Table:
-    """ATTEMPT_OUTCOMES."""
+def attempt_outcomes(attempts: Array, ids: Array) -> pa.Table:
+    """ATTEMPT_OUTCOMES of the calls numbered `ids`."""
     return table(
         ATTEMPT_OUTCOMES,
         attempt_id=np.arange(len(attempts)),
-        call_id=attempts["call"],
+        call_id=ids[attempts["call"]],
         attempt=attempts["number"],
         execution_id=attempts["execution"],
         joined=attempts["joined"].astype(bool),
@@ -103,8 +103,8 @@ def fates(state: st.State, attempts: Array, executions: Array) -> Array:
     return fate
 
 
-def executions_table(state: st.State, attempts: Array, executions: Array) -> pa.Table:
-    """EXECUTIONS."""
+def executions_table(state: st.State, attempts: Array, executions: Array, ids: Array) -> pa.Table:
+    """EXECUTIONS of the calls numbered `ids`."""
     admitted = executions["ledger"] != st.NO_PAGE
     pages = state.ledgers.take(executions["ledger"])
     status = executions["status"]
@@ -119,7 +119,7 @@ def executions_table(state: st.State, attempts: Array, executions: Array) -> pa.
     return table(
         EXECUTIONS,
         execution_id=np.arange(len(executions)),
-        call_id=executions["call"],
+        call_id=ids[executions["call"]],
         replica=executions["replica"],
         attempts=executions["attempts"],
         queued_s=executions["queued"],

@@ -1,4 +1,4 @@
-"""Profiles as files."""
+"""Profiles by name or from a file."""
 
 from __future__ import annotations
 
@@ -6,10 +6,24 @@ from pathlib import Path
 
 import msgspec
 
-from replay.errors import BadConfig, BadInput
+from replay.errors import BadConfig, BadInput, UnknownName
 from replay.files import write_whole
+from replay.profiles.named import measured
 from replay.profiles.profile import Profile
 from replay.settings import converted
+
+
+def find_profile(name: str) -> Profile:
+    """The profile called `name`, of those shipped, or in the file of that name.
+
+    Raises UnknownName, and BadInput for a file that holds none.
+    """
+    known = measured()
+    if name in known:
+        return known[name].profile()
+    if not (name.endswith(".json") or Path(name).exists()):
+        raise BadConfig(f"{UnknownName.of('profile', name, known)}; a file is named with .json")
+    return load_profile(name)
 
 
 def load_profile(path: str) -> Profile:

@@ -67,3 +67,5 @@ class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the step times come from."""
     error: str = ""
     """How far the fitted step times are from those measured."""
+    weakness: str = ""
+    """What is known not to hold of them."""

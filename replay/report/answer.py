@@ -59,8 +59,7 @@ def unfinished(run: str) -> list[str]:
     """That replays are missing, where some are: their policies have fewer seeds, or no row at all."""
     (row,) = run_sql(
         run,
-        "SELECT seeds * (SELECT count(*) FROM policies) AS planned, "
-        "(SELECT count(DISTINCT (policy, profile, fleet, seed)) FROM replicas) AS done FROM run",
+        "SELECT replays AS planned, (SELECT count(*) FROM glob(place('replicas/**/*.parquet'))) AS done FROM run",
     ).to_pylist()
     if row["done"] >= row["planned"]:
         return []

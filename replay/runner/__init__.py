@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from replay.config import layered, log_settings
 from replay.ingest import Trace, read_trace
+from replay.runner.execution import execute
 from replay.runner.inline import InlineExecutor
-from replay.runner.plan import execute, make_plan
+from replay.runner.plan import make_plan
 from replay.runner.store import Store
 
 if TYPE_CHECKING:

@@ -4,35 +4,45 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 import pyarrow as pa
 
-from replay.engine import simulate
+from replay.engine import Results, simulate
+from replay.errors import UserError
 from replay.policies.knobs import Fleet, Policy
 from replay.profiles.profile import Profile
+from replay.runner.partitions import numbered
 from replay.runner.store import Store
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """One policy on one fleet of one profile, with one seed."""
+    """One policy on one fleet of one profile, with one seed, for one part of the trace."""
 
     policy: Policy
     profile: Profile
     fleet: Fleet
     seed: int
+    partition: int = 0
 
     @property
     def key(self) -> str:
-        """Its hive partition, the same in every table."""
-        return f"policy={self.policy.name}/profile={self.profile_key}/fleet={self.fleet.name}/seed={self.seed}"
+        """Its place, the same in every table: hive partitions, and a file for each part of the trace."""
+        return (
+            f"policy={self.policy.name}/profile={self.profile_key}/fleet={self.fleet.name}"
+            f"/seed={self.seed}/part-{self.partition}"
+        )
+
+    def file(self, table: str) -> str:
+        """Where its rows of a table are, below the run directory."""
+        return f"{table}/{self.key}.parquet"
 
     @property
     def profile_key(self) -> str:
-        """The profile's name as a partition has it."""
+        """The profile's name as paths have it, and the columns that are made of them."""
         return re.sub(r"[^\w.-]", "_", self.profile.name)
 
 
@@ -46,11 +56,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class CellReport:
-    """That a cell's tables are written, and what that took."""
+    """That a cell's tables are written, and what that took; or why they are not."""
 
     key: str
-    calls: int
     seconds: float
+    error: UserError | None = None
 
 
 Report = Callable[[float], None]
@@ -59,8 +69,14 @@ Report = Callable[[float], None]
 class Executor(Protocol):
     """Where cells run: in this process, or on a cluster. Cells in, Parquet in the store out."""
 
-    def run(self, cells: list[Cell], calls: pa.Table, limits: Limits, on_progress: Report) -> Iterator[CellReport]:
-        """Run the cells; yields the report of each as soon as its tables are written."""
+    def run(
+        self, cells: Sequence[Cell], calls: Sequence[pa.Table], limits: Limits, on_progress: Report
+    ) -> Iterator[CellReport]:
+        """Run the cells, `calls[n]` being those of part n of the trace.
+
+        Yields the report of each cell as soon as its tables are written, in any order. A UserError of a cell is in its
+        report; after one, the caller may ask for no more.
+        """
         ...
 
 
@@ -70,9 +86,20 @@ TABLES = ("calls", "attempts", "executions", "timeline", "replicas")
 def run_cell(
     cell: Cell, calls: pa.Table, limits: Limits, store: Store, on_progress: Report | None = None
 ) -> CellReport:
-    """Simulate a cell and write its tables. Raises RunFailed, BadInput and BadConfig."""
+    """Simulate a cell and write its tables; `calls` are those of its part. A UserError ends up in the report."""
     began = time.perf_counter()
-    results = simulate(
+    try:
+        results = numbered(simulated(cell, calls, limits, on_progress), cell.partition, cell.fleet.replicas)
+        for name in TABLES:
+            store.write_table(cell.file(name), getattr(results, name))
+    except UserError as error:
+        return CellReport(cell.key, time.perf_counter() - began, error)
+    return CellReport(cell.key, time.perf_counter() - began)
+
+
+def simulated(cell: Cell, calls: pa.Table, limits: Limits, on_progress: Report | None) -> Results:
+    """The simulation of a cell."""
+    return simulate(
         calls,
         cell.policy,
         cell.profile,
@@ -83,6 +110,3 @@ def run_cell(
         timeline_interval_s=limits.timeline_interval_s,
         on_progress=on_progress,
     )
-    for name in TABLES:
-        store.write_table(f"{name}/{cell.key}/part-0.parquet", getattr(results, name))
-    return CellReport(cell.key, calls.num_rows, time.perf_counter() - began)

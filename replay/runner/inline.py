@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -16,11 +16,13 @@ class InlineExecutor:
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    def run(self, cells: list[Cell], calls: pa.Table, limits: Limits, on_progress: Report) -> Iterator[CellReport]:
+    def run(
+        self, cells: Sequence[Cell], calls: Sequence[pa.Table], limits: Limits, on_progress: Report
+    ) -> Iterator[CellReport]:
         for done, cell in enumerate(cells):
 
             def within(share: float, done: int = done) -> None:
                 on_progress((done + share) / len(cells))
 
-            yield run_cell(cell, calls, limits, self.store, within)
+            yield run_cell(cell, calls[cell.partition], limits, self.store, within)
             on_progress((done + 1) / len(cells))

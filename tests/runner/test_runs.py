@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,9 @@ def test_a_run_that_was_broken_off_goes_on(
     store = Store(str(tmp_path / "broken"))
 
     class BreaksOff(InlineExecutor):
-        def run(self, cells: list[Cell], calls: pa.Table, limits: Limits, on_progress: Report) -> Iterator[CellReport]:
+        def run(
+            self, cells: Sequence[Cell], calls: Sequence[pa.Table], limits: Limits, on_progress: Report
+        ) -> Iterator[CellReport]:
             yield from list(super().run(cells[:3], calls, limits, on_progress))
             raise KeyboardInterrupt
 
@@ -67,7 +69,9 @@ def test_a_run_that_was_broken_off_goes_on(
     ran: list[int] = []
 
     class Counts(InlineExecutor):
-        def run(self, cells: list[Cell], calls: pa.Table, limits: Limits, on_progress: Report) -> Iterator[CellReport]:
+        def run(
+            self, cells: Sequence[Cell], calls: Sequence[pa.Table], limits: Limits, on_progress: Report
+        ) -> Iterator[CellReport]:
             ran.append(len(cells))
             yield from super().run(cells, calls, limits, on_progress)
 

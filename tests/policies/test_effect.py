@@ -1,0 +1,69 @@
+"""Policies that a trace cannot tell apart: found without a replay, and equal to the byte in one."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from replay.engine import simulate
+from replay.policies.catalogue import CATALOGUE, resolve
+from replay.policies.effect import Traffic, told_apart
+from replay.policies.knobs import Client, Policy
+from tests.engine.scenarios import Scenario, scenarios
+
+TABLES = ("calls", "attempts", "executions", "timeline", "replicas")
+
+
+def names(traffic: Traffic, client: Client | None = None, keep: int = 0) -> list[str]:
+    base = Policy(name="base", client=client or Client())
+    kept, _ = told_apart([resolve(name, base) for name in CATALOGUE], traffic, keep)
+    return [policy.name for policy in kept]
+
+
+def test_without_timeouts_and_leavers_one_policy_stands_for_all() -> None:
+    assert len(names(Traffic(timeouts=False, leavers=False, repeats=False))) == 1
+
+
+def test_a_timeout_that_the_client_sets_counts_as_one_of_the_trace() -> None:
+    quiet = Traffic(timeouts=False, leavers=False, repeats=False)
+    assert names(quiet, Client(timeout_s=3.0)) == list(CATALOGUE)
+
+
+def test_with_leavers_alone_retries_make_no_difference() -> None:
+    found = names(Traffic(timeouts=False, leavers=True, repeats=False))
+    assert "no_cancel" in found
+    assert "retry_budget" not in found
+    assert "coalesce_cancel" not in found
+
+
+def test_what_stands_for_what_is_told_and_the_first_can_be_kept() -> None:
+    policies = [resolve(name) for name in ("no_retry", "cancel", "retry_budget")]
+    quiet = Traffic(timeouts=False, leavers=False, repeats=False)
+    assert told_apart(policies, quiet)[1] == [("no_retry", ["cancel", "retry_budget"])]
+    assert [p.name for p in told_apart(policies, quiet, keep=2)[0]] == ["no_retry", "cancel"]
+
+
+@pytest.mark.parametrize("kind", ["timeouts", "leavers", "neither"])
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(scenario=scenarios())
+def test_policies_that_are_not_told_apart_give_equal_results(kind: str, scenario: Scenario) -> None:
+    calls = [{**call, "client_timeout_s": 0.2 if kind == "timeouts" else None} for call in scenario.calls]
+    if kind != "leavers":
+        calls = [{**call, "user_cancel_s": None} for call in calls]
+    trace = Scenario(calls, scenario.policy, scenario.profile, scenario.fleet, scenario.seed).table
+    empty = {"idempotency_key": pa.string(), "client_timeout_s": pa.float64(), "user_cancel_s": pa.float64()}
+    for name, type_ in empty.items():
+        values = trace[name].cast(type_) if name in trace.column_names else pa.nulls(trace.num_rows, type_)
+        place = trace.column_names.index(name) if name in trace.column_names else trace.num_columns
+        trace = (
+            trace.append_column(name, values) if place == trace.num_columns else trace.set_column(place, name, values)
+        )
+    base = Policy(name="base", network=scenario.policy.network)
+    policies = {name: resolve(name, base) for name in CATALOGUE}
+    _, same = told_apart(list(policies.values()), Traffic.of(trace))
+    for first, others in same:
+        expected = simulate(trace, policies[first], scenario.profile, scenario.fleet, scenario.seed)
+        for other in others:
+            found = simulate(trace, policies[other], scenario.profile, scenario.fleet, scenario.seed)
+            assert all(getattr(found, name).equals(getattr(expected, name)) for name in TABLES), (first, other)
