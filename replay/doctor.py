@@ -22,25 +22,12 @@ def examine(*, warm: bool = False) -> dict[str, str]:
         where = ", ".join(f"{name} from {place}" for name, place in places.items())
         raise RunFailed(f"the packages come from different places: {where}; another package shadows one of them")
     from replay.engine.kernel import CACHE, is_compiled
+    from replay.engine.warm import warm_up
 
     if warm and not is_compiled():
-        compile_engine()
+        warm_up()
     return {
         "packages": str(next(iter(places.values()))),
         "engine": "compiled" if is_compiled() else "not compiled yet: the first run does, or replay doctor --warm",
         "engine cache": str(CACHE),
     }
-
-
-def compile_engine() -> None:
-    """Compile the engine by running one call through it."""
-    import pyarrow as pa
-
-    from replay.engine import simulate
-    from replay.policies.knobs import Policy
-    from replay.profiles.profile import EngineSettings, Profile, StepTime
-
-    one = {"call_id": [0], "content_id": [0], "arrival_s": [0.0], "prompt_tokens": [1], "output_tokens": [1]}
-    step_time = StepTime(knots_tokens=(1,), knots_s=(0.001,))
-    profile = Profile(name="warm", engine=EngineSettings(num_blocks=64), step_time=step_time)
-    simulate(pa.table(one), Policy(name="warm"), profile)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+from numba.core.caching import UserProvidedCacheLocator
 
 HERE = Path(__file__).parent
 
@@ -48,6 +49,21 @@ def is_compiled() -> bool:
     return any(CACHE.rglob("*.nbc"))
 
 
+class ByContent(UserProvidedCacheLocator):  # type: ignore[misc, unused-ignore]
+    """Where numba finds compiled code: by the sources' digest, wherever the sources lie.
+
+    Numba's own locators go by the path of the file, so that a copy of this package on a cluster's node would compile
+    again.
+    """
+
+    def __init__(self, py_func: Any, py_file: str) -> None:
+        super().__init__(py_func, py_file)
+        self._cache_path = str(CACHE)
+
+    def get_source_stamp(self) -> str:
+        return CACHE.name
+
+
 # Nothing is allocated inside the kernels, so reference counting (`_nrt`) is off: with it, a state of many arrays is
 # counted up and down at every call, and the engine is 10 to 50 times slower. Inlining for the same reason: a call
 # passes the state by value, about seven words an array.
@@ -70,9 +86,9 @@ def cold(function: Kernel) -> Kernel:
 def entry(function: Kernel) -> Kernel:
     """Compile a function that Python calls: once for each version of the sources, then read from disk."""
     config: Any = numba.config
-    before = config.CACHE_DIR
-    config.CACHE_DIR = str(CACHE)
+    before = config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES
+    config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES = str(CACHE), f"{__name__}.{ByContent.__name__}"
     try:
         return cast(Kernel, numba.njit(cache=True, **_COMMON)(function))
     finally:
-        config.CACHE_DIR = before
+        config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES = before
