@@ -49,16 +49,15 @@ def is_compiled() -> bool:
     return any(CACHE.rglob("*.nbc"))
 
 
-class ByContent(UserProvidedCacheLocator):  # type: ignore[misc, unused-ignore]
+class ByContent(UserProvidedCacheLocator):
     """Where numba finds compiled code: by the sources' digest, wherever the sources lie.
 
     Numba's own locators go by the path of the file, so that a copy of this package on a cluster's node would compile
     again.
     """
 
-    def __init__(self, py_func: Any, py_file: str) -> None:
-        super().__init__(py_func, py_file)
-        self._cache_path = str(CACHE)
+    def get_cache_path(self) -> str:
+        return str(CACHE)
 
     def get_source_stamp(self) -> str:
         return CACHE.name
