@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import yaml
 
+from connectors.synthetic import Added
 from replay.errors import BadConfig, UnknownName
 from replay.phases import Phase, around
 from replay.policies.catalogue import CATALOGUE, apply, entry, merged, resolve
@@ -109,17 +110,20 @@ SHOWN = ("timeout_s", "max_attempts", "backoff_base_s", "backoff_factor", "backo
 """Settings of clients that a log may show."""
 
 
-def log_settings(client: ObservedClient) -> dict[str, Any]:
-    """What a log shows of its clients, as settings. Its timeout is on each call of the trace already."""
+def log_settings(client: ObservedClient, added: Added | None = None) -> dict[str, Any]:
+    """What a trace shows of its clients, as settings. Their timeout is on each call of the trace already.
+
+    With users who were added to it, it is no longer what any policy left behind.
+    """
     known = {
-        "max_attempts": client.max_attempts,
+        "max_attempts": (added and added.max_attempts) or client.max_attempts,
         "backoff_base_s": client.backoff_base_s,
         "backoff_factor": client.backoff_factor,
         "backoff_jitter": client.backoff_jitter,
     }
     known = {key: value for key, value in known.items() if value is not None}
     settings: dict[str, Any] = {"client": known} if known else {}
-    if client.timeouts or client.retries:
+    if (client.timeouts or client.retries) and added is None:
         settings["as_logged"] = "cancel" if client.retries else "no_retry"
     return settings
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
+from connectors.synthetic import Added
 from replay.ingest import Report, Trace
 from replay.phases import Phase
 from trace_schema.fold import ObservedClient
@@ -65,6 +66,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     phase_rule: str
     client: ObservedClient
     report: Report | None
+    added: Added | None
 
     def text(self) -> str:
         """For a person."""
@@ -110,6 +112,7 @@ def describe(trace: Trace) -> Description:
         phase_rule=trace.about.phase_rule,
         client=trace.client,
         report=trace.report,
+        added=trace.about.added,
     )
 
 
@@ -132,9 +135,11 @@ def phase_figures(trace: Trace, phase: Phase) -> PhaseFigures:
 
 def lines(d: Description) -> list[str]:
     """The description as aligned text."""
-    text = [
-        f"{d.calls:,} calls in {d.span_s:,.1f} s, {d.attempts:,} attempts",
-        "outcomes        " + ", ".join(f"{name} {count:,}" for name, count in d.outcomes.items()),
+    text = [f"{d.calls:,} calls in {d.span_s:,.1f} s"]
+    if d.attempts:
+        text[0] += f", {d.attempts:,} attempts"
+        text.append("outcomes        " + ", ".join(f"{name} {count:,}" for name, count in d.outcomes.items()))
+    text += [
         "rate            " + ", ".join(f"peak {v:.2f}/s over {w} s" for w, v in d.peak_calls_per_s.items()),
         "burstiness      " + ", ".join(f"{v:.2f} at {w} s" for w, v in d.dispersion.items()) + "  (1: Poisson)",
         "",
@@ -143,7 +148,7 @@ def lines(d: Description) -> list[str]:
     for label, s in (
         ("prompt tokens", d.prompt_tokens),
         ("output tokens", d.output_tokens),
-        ("attempts", d.attempts_per_call),
+        ("attempts", d.attempts_per_call if d.attempts else None),
         ("latency s", d.e2e_s),
     ):
         if s is not None:
@@ -154,8 +159,10 @@ def lines(d: Description) -> list[str]:
     for p in d.phases:
         rate = "-" if p.delivered_call_rate is None else f"{p.delivered_call_rate:.3f}"
         text.append(f"{p.name:10}{p.start_s:>10.1f}{p.end_s:>10.1f}{p.calls:>10,}{p.calls_per_s:>10.2f}{rate:>11}")
-    text += [f"  {d.phase_rule}", "", *client_lines(d.client), *report_lines(d.report)]
-    return text
+    text += [f"  {d.phase_rule}", ""]
+    if d.attempts:
+        text += client_lines(d.client)
+    return text + report_lines(d.report) + added_lines(d.added)
 
 
 def client_lines(client: ObservedClient) -> list[str]:
@@ -207,6 +214,15 @@ def report_lines(report: Report | None) -> list[str]:
     if report.time_resolution_s:
         text.append(f"time resolution {report.time_resolution_s:g} s")
     return text
+
+
+def added_lines(added: Added | None) -> list[str]:
+    """What nobody observed."""
+    if added is None:
+        return []
+    what = "users" if added.workload is None else f"workload {added.workload}"
+    head = f"synthetic       {what}: made with seed {added.options.get('seed', 0)}, not observed"
+    return [head, *(f"  {sentence}" for sentence in added.says)]
 
 
 def as_dict(description: Description) -> dict[str, Any]:

@@ -18,14 +18,17 @@ import pyarrow.parquet as pq
 from connectors.base import Dropped
 from connectors.files import head
 from connectors.registry import connector, guess
-from replay.errors import BadInput
+from connectors.synthetic import Added, Users, lay_over, make
+from replay.errors import BadConfig, BadInput
 from replay.files import parquet_bytes, write_whole
-from replay.phases import Phase, detect
+from replay.phases import Phase, around, detect
 from trace_schema.attempts import ATTEMPTS
 from trace_schema.check import check_calls, first_true
 from trace_schema.fold import FOLDED, ObservedClient, fold
 
 METADATA = b"replay.trace"
+SYNTHETIC = "synthetic:"
+"""Begins what stands in a file's place where a trace is made from nothing: synthetic:overload."""
 QUIET_HEAD_MOST_S = 3600.0
 """A log whose first call comes later than this counts from a zero that is not its own start."""
 Progress = Callable[[float], None]
@@ -71,6 +74,8 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     client: ObservedClient = ObservedClient()
     phases: list[Phase] = []
     phase_rule: str = ""
+    added: Added | None = None
+    """What is in it that nobody observed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,7 @@ def ingest(
     format: str | None = None,
     mapping: Mapping[str, str] | None = None,
     options: Mapping[str, Any] | None = None,
+    synthetic: Mapping[str, Any] | None = None,
     strict: bool = False,
     on_progress: Progress | None = None,
 ) -> Trace:
@@ -107,13 +113,15 @@ def ingest(
     Parameters
     ----------
     paths
-        Files or glob patterns.
+        Files or glob patterns; or synthetic:WORKLOAD alone, whose `options` are those of docs/synthetic.md.
     format
         A name of `connectors.registry`; guessed from each file's first bytes when absent.
     mapping
         Column of the file by field of ATTEMPTS, for CSV, Parquet and JSON lines.
     options
         What the format's record `Options` lets the user say, by its keys.
+    synthetic
+        Users to lay over the log, which shows none: see `lay_users`.
     strict
         Refuse a log with a row that cannot be used, instead of dropping the row.
     on_progress
@@ -126,6 +134,10 @@ def ingest(
     BadConfig
         A mapping or an option that the format does not have.
     """
+    if any(path.startswith(SYNTHETIC) for path in paths):
+        refuse_beside_synthetic(paths, {"format": format, "map": mapping, "synthetic": synthetic})
+        return made_trace(paths[0], options)
+    refuse_misplaced(options or {})
     tables, files = [], []
     expanded = expand(paths)
     for done, path in enumerate(expanded):
@@ -149,7 +161,46 @@ def ingest(
     calls, client = fold(attempts)
     phases, rule = detect(np.asarray(calls["arrival_s"]))
     about = About(report=report_of(attempts, calls, files), client=client, phases=phases, phase_rule=rule)
-    return Trace(check_calls(calls), about)
+    trace = Trace(check_calls(calls), about)
+    return lay_users(trace, synthetic) if synthetic else trace
+
+
+def made_trace(path: str, options: Mapping[str, Any] | None = None) -> Trace:
+    """The trace that synthetic:WORKLOAD names. Raises UnknownName and BadConfig."""
+    name = path.removeprefix(SYNTHETIC)
+    made = make(name, options)
+    if made.overload_s is None:
+        phases, rule = [Phase("all", 0.0)], f"{path} is made without an overload"
+    else:
+        phases, rule = around(*made.overload_s), f"{path} is made with this overload"
+    return Trace(check_calls(made.calls), About(phases=phases, phase_rule=rule, added=made.added))
+
+
+def lay_users(trace: Trace, options: Mapping[str, Any]) -> Trace:
+    """`trace` with users laid over it: who leaves and when, how long clients wait; options as in docs/synthetic.md.
+
+    Arrivals, lengths and everything else stay as they are. Raises BadConfig, also when the trace shows users already.
+    """
+    calls, added = lay_over(trace.calls, trace.client, options)
+    return Trace(check_calls(calls), msgspec.structs.replace(trace.about, added=added))
+
+
+def refuse_beside_synthetic(paths: Sequence[str], others: Mapping[str, Any]) -> None:
+    """Raises BadConfig for what cannot stand beside a trace that is made from nothing."""
+    path = next(path for path in paths if path.startswith(SYNTHETIC))
+    if len(paths) > 1:
+        raise BadConfig(f"{path} is a trace of its own: it cannot be read together with others")
+    given = [name for name, value in others.items() if value]
+    if given:
+        hint = "say users with --option too" if given == ["synthetic"] else "it is no file"
+        raise BadConfig(f"{path} takes no --{given[0]}: {hint}")
+
+
+def refuse_misplaced(options: Mapping[str, Any]) -> None:
+    """Raises BadConfig for an option of users that is given as one of the log's format."""
+    for key in options:
+        if key in Users.__struct_fields__:
+            raise BadConfig(f"--option {key}: is no log's; lay users over a log with --synthetic {key}={options[key]}")
 
 
 def expand(paths: Sequence[str]) -> list[str]:
@@ -265,7 +316,9 @@ def write_trace(trace: Trace, path: str) -> None:
 
 
 def read_trace(path: str) -> Trace:
-    """A trace file, or a log that is ingested on the way. Raises BadInput."""
+    """A trace file, or what is ingested on the way: a log, or synthetic:WORKLOAD. Raises BadInput and BadConfig."""
+    if path.startswith(SYNTHETIC):
+        return made_trace(path)
     if os.path.isdir(path) or not head(path).startswith(b"PAR1"):
         return ingest([path])
     try:

@@ -12,11 +12,26 @@ from typing import Any
 
 import pyarrow as pa
 
+from connectors.synthetic.options import Overlay, Traffic, Users, explained
 from connectors.synthetic.traffic import Made, make
-from connectors.synthetic.users import Added, overlay
+from connectors.synthetic.users import Added, lay_over
 from connectors.synthetic.workloads import WORKLOADS, Workload, workload
 
-__all__ = ["WORKLOADS", "Added", "Made", "Workload", "calls", "make", "overlay", "workload"]
+__all__ = [
+    "WORKLOADS",
+    "Added",
+    "Made",
+    "Overlay",
+    "Traffic",
+    "Users",
+    "Workload",
+    "about",
+    "calls",
+    "explained",
+    "lay_over",
+    "make",
+    "workload",
+]
 
 
 def calls(name: str = "poisson", **options: Any) -> pa.Table:
@@ -25,3 +40,15 @@ def calls(name: str = "poisson", **options: Any) -> pa.Table:
     A pure function: equal arguments give equal tables. Raises UnknownName and BadConfig.
     """
     return make(name, options).calls
+
+
+def about() -> dict[str, Any]:
+    """What there is to ask for: workloads, options and their sentences; for `replay formats`."""
+    users = {key: sentence for key, _, sentence in explained(Users)}
+    return {
+        "describes": f"no log: synthetic:WORKLOAD in a file's place makes calls ({', '.join(WORKLOADS)})",
+        "workloads": {name: one.summary for name, one in WORKLOADS.items()},
+        "users": users,
+        "traffic": {key: sentence for key, _, sentence in explained(Traffic) if key not in users},
+        "options": {key: default if default is None else str(default) for key, default, _ in explained(Traffic)},
+    }

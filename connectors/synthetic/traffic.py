@@ -21,7 +21,7 @@ from connectors.synthetic.arrivals import (
 from connectors.synthetic.draws import Floats, stream
 from connectors.synthetic.laws import Law
 from connectors.synthetic.options import Traffic, read
-from connectors.synthetic.users import Added, added, columns
+from connectors.synthetic.users import Added, added, columns, percent, put
 from connectors.synthetic.workloads import workload
 from trace_schema.calls import CALLS
 from trace_schema.check import conform
@@ -54,11 +54,8 @@ def make(name: str, options: Mapping[str, Any] | None = None) -> Made:
             f"overload ends at {overload[1]:g} s: raise calls or duration_s, or lower overload_start_s or overload_s"
         )
     table = calls_at(arrivals, traffic)
-    for key, column in columns(traffic, table).items():
-        table = table.set_column(
-            table.column_names.index(key), CALLS.arrow.field(key), column.cast(CALLS.field(key).type)
-        )
-    return Made(table, overload, added(name, traffic, table))
+    table = put(table, columns(traffic, table))
+    return Made(table, overload, added(name, traffic, table, sentences(traffic)))
 
 
 def check(traffic: Traffic, where: str) -> None:
@@ -138,3 +135,32 @@ def shared(which: npt.NDArray[np.uint64], begins: npt.NDArray[np.bool_]) -> pa.A
     """
     offsets = np.concatenate([[0], np.cumsum(begins)]).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(which[begins]), mask=pa.array(~begins))
+
+
+def sentences(traffic: Traffic) -> list[str]:
+    """What the options say of arrivals and lengths."""
+    said = [f"{gaps_in_words(traffic.arrival_cv)} arrivals at {traffic.rate_per_s:g} /s"]
+    if traffic.overload_s is not None:
+        start_s, end_s = traffic.overload_start_s, traffic.overload_start_s + traffic.overload_s
+        said[0] += f", x {traffic.overload_factor:g} from {start_s:g} to {end_s:g} s"
+        if traffic.recovery_factor != 1.0:
+            said[0] += f" and x {traffic.recovery_factor:g} from there on"
+    if traffic.burst_every_s is not None:
+        said[0] += f", x {traffic.burst_factor:g} in {traffic.burst_law} bursts of {traffic.burst_s:g} s"
+        said[0] += f" every {traffic.burst_every_s:g} s"
+        if traffic.quiet_factor != 1.0:
+            said[0] += f" and x {traffic.quiet_factor:g} between them"
+    said.append(f"prompts of {traffic.prompt_tokens} tokens, outputs of {traffic.output_tokens}")
+    if traffic.prefixes is not None:
+        said.append(
+            f"{percent(traffic.prefix_share)} of the prompts begin with one of {traffic.prefixes:,} prefixes of "
+            f"{traffic.prefix_tokens:,} tokens more"
+        )
+    return said
+
+
+def gaps_in_words(cv: float) -> str:
+    """The name of the arrival process."""
+    if cv == 0.0:
+        return "evenly spaced"
+    return "Poisson" if cv == 1.0 else f"Gamma (cv {cv:g})"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from connectors.synthetic.draws import Floats, stream
-from connectors.synthetic.laws import Exponential, Law
-from connectors.synthetic.options import Overlay, Users, written
+from connectors.synthetic.laws import Exponential
+from connectors.synthetic.options import Overlay, Users, read, written
 from trace_schema.calls import CALLS
 from trace_schema.errors import BadConfig
 from trace_schema.fold import ObservedClient
@@ -81,11 +81,12 @@ def leave(users: Users) -> bool:
     return users.user_cancel_rate > 0.0 or users.patience_s is not None or users.disconnect_every_s is not None
 
 
-def overlay(calls: pa.Table, client: ObservedClient, options: Overlay) -> tuple[pa.Table, Added]:
+def lay_over(calls: pa.Table, client: ObservedClient, given: Mapping[str, Any]) -> tuple[pa.Table, Added]:
     """(`calls` with users laid over them, what was added); `client` is what the log shows of its clients.
 
-    Raises BadConfig when nothing would be added, or when the log shows already what would be.
+    Raises BadConfig for options that cannot be, when nothing would be added, or when the log shows it already.
     """
+    options = read(given, Overlay, "synthetic")
     made = columns(options, calls)
     if not made and options.max_attempts is None:
         raise BadConfig(
@@ -94,10 +95,16 @@ def overlay(calls: pa.Table, client: ObservedClient, options: Overlay) -> tuple[
         )
     if not options.replace:
         refuse_observed(calls, client, options, made)
-    for name, column in made.items():
+    calls = put(calls, made)
+    return calls, added(None, options, calls)
+
+
+def put(calls: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
+    """The calls with `columns` in the place of their own."""
+    for name, column in columns.items():
         place = calls.column_names.index(name)
         calls = calls.set_column(place, CALLS.arrow.field(name), column.cast(CALLS.field(name).type))
-    return calls, added(None, options, calls)
+    return calls
 
 
 def refuse_observed(calls: pa.Table, client: ObservedClient, options: Overlay, made: dict[str, pa.Array]) -> None:
@@ -118,49 +125,49 @@ def refuse_observed(calls: pa.Table, client: ObservedClient, options: Overlay, m
             )
 
 
-def added(workload: str | None, options: Users, calls: pa.Table) -> Added:
-    """What `options` made of `calls`."""
+def added(workload: str | None, options: Users, calls: pa.Table, says: Sequence[str] = ()) -> Added:
+    """What `options` made of `calls`; `says` is what they say of other things than users."""
     return Added(
         workload=workload,
         options=written(options),
-        says=list(sentences(options, calls)),
+        says=[*says, *sentences(options, calls)],
         max_attempts=options.max_attempts,
     )
 
 
 def sentences(users: Users, calls: pa.Table) -> list[str]:
-    """What the options say of users and clients, and how many of them that came to be."""
+    """What the options say of users and clients, and how many users it makes leave."""
     said = []
     if users.user_cancel_rate > 0.0:
-        said.append(f"{users.user_cancel_rate:.4g} of the users leave, {when(users)}")
+        said.append(f"{percent(users.user_cancel_rate)} of the users leave, {when(users)}")
     if users.disconnect_every_s is not None:
         said.append(
-            f"every {users.disconnect_every_s:g} s, {users.disconnect_share:.4g} of the users of the last "
-            f"{users.disconnect_window_s:g} s are disconnected"
+            f"every {users.disconnect_every_s:g} s, {percent(users.disconnect_share)} of those who asked in the last "
+            f"{users.disconnect_window_s:g} s lose their connection"
         )
     if users.patience_s is not None:
-        said.append(f"every user leaves after {words(users.patience_s)} s without the whole response")
-    if leave(users):
+        said.append(f"every user leaves without a whole response after {users.patience_s} s")
+    if said:
         count = calls.num_rows - calls["user_cancel_s"].null_count
-        said[-1] += f": {count:,} of {calls.num_rows:,} calls, unless they end before"
+        said.append(f"so that users of {count:,} of {calls.num_rows:,} calls leave, where those have not ended before")
     if users.client_timeout_s is not None:
         said.append(f"clients wait {users.client_timeout_s:g} s for an attempt")
     if users.max_attempts is not None:
         said.append(f"clients make {users.max_attempts} attempts at most")
     if users.stream_share is not None:
-        streamed = int(pc.sum(calls["stream"]).as_py() or 0)
-        said.append(f"{users.stream_share:.4g} of the responses are streamed: {streamed:,}")
+        said.append(f"{percent(users.stream_share)} of the responses are streamed")
     return said
 
 
 def when(users: Users) -> str:
+    """When those users leave who do."""
     if users.user_cancel_share is None:
-        return f"{words(users.user_cancel_s or LEAVES)} s after they ask"
+        return f"{users.user_cancel_s or LEAVES} s after they ask"
     return (
-        f"with {words(users.user_cancel_share)} of the response read "
-        f"(as if served after {users.first_token_s:g} s, and in {users.token_s:g} s a token)"
+        f"with {users.user_cancel_share} of the response read, "
+        f"as if it began after {users.first_token_s:g} s and took {users.token_s:g} s a token"
     )
 
 
-def words(law: Law) -> str:
-    return str(law)
+def percent(share: float) -> str:
+    return f"{100.0 * share:.4g}%"

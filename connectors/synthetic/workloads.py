@@ -24,19 +24,26 @@ class Workload(msgspec.Struct, frozen=True):
 
 PLAIN: Mapping[str, Any] = {
     "calls": 2_000,
-    "rate_per_s": 8.0,
+    "rate_per_s": 20.0,
     "prompt_tokens": "lognormal:mean=600,cv=0.8",
     "output_tokens": "lognormal:mean=250,cv=0.6",
     "stream_share": 1.0,
 }
-LEAVING: Mapping[str, Any] = {**PLAIN, "user_cancel_share": "uniform:low=0.1,high=0.9"}
+LEAVING: Mapping[str, Any] = {**PLAIN, "user_cancel_share": "uniform:low=0.1,high=0.9", "token_s": 0.012}
 """Users who leave while their response is written, at any point of it."""
 
 WORKLOADS: Mapping[str, Workload] = {
     "poisson": Workload("calls that know nothing of each other; users who wait", PLAIN),
     "bursty": Workload(
-        "the same, in bursts of four times the rate that come and go at random",
-        {**PLAIN, "burst_every_s": 30.0, "burst_s": 5.0, "burst_factor": 4.0, "burst_law": "random"},
+        "the same, in bursts of four times the rate, which come and go at random",
+        {
+            **PLAIN,
+            "rate_per_s": 12.0,
+            "burst_every_s": 30.0,
+            "burst_s": 5.0,
+            "burst_factor": 4.0,
+            "burst_law": "random",
+        },
     ),
     "overload": Workload(
         "a warm-up, an overload, a recovery; clients with a timeout that try again",
@@ -45,10 +52,10 @@ WORKLOADS: Mapping[str, Workload] = {
             "rate_per_s": 12.0,
             "overload_start_s": 60.0,
             "overload_s": 60.0,
-            "overload_factor": 3.0,
-            "prompt_tokens": "lognormal:mean=2500,cv=0.6",
+            "overload_factor": 2.0,
+            "prompt_tokens": "lognormal:mean=2000,cv=0.6",
             "output_tokens": "geometric:mean=60",
-            "client_timeout_s": 8.0,
+            "client_timeout_s": 10.0,
             "max_attempts": 4,
             "stream_share": 0.0,
         },
@@ -58,16 +65,24 @@ WORKLOADS: Mapping[str, Workload] = {
     "high_cancel_rate": Workload("heavy churn", {**LEAVING, "user_cancel_rate": 0.35}),
     "long_output_cancel_heavy": Workload(
         "long expected outputs",
-        {**LEAVING, "user_cancel_rate": 0.25, "rate_per_s": 4.0, "output_tokens": "lognormal:mean=1200,cv=0.5"},
+        {
+            **LEAVING,
+            "user_cancel_rate": 0.25,
+            "rate_per_s": 5.0,
+            "output_tokens": "lognormal:mean=1200,cv=0.5",
+            "token_s": 0.015,
+        },
     ),
     "kv_pressure_cancel_heavy": Workload(
-        "a high arrival rate, bound by KV memory",
+        "long prompts, at a rate that fills the KV pool unless cancelled calls leave it",
         {
             **LEAVING,
             "user_cancel_rate": 0.22,
-            "rate_per_s": 14.0,
+            "rate_per_s": 8.0,
             "prompt_tokens": "lognormal:mean=2000,cv=0.6",
             "output_tokens": "lognormal:mean=500,cv=0.5",
+            "first_token_s": 1.0,
+            "token_s": 0.04,
         },
     ),
     "bursty_disconnects": Workload(

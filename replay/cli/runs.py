@@ -46,7 +46,7 @@ def run(ctx: click.Context, /, trace: str, output: str, as_json: bool, quiet: bo
     loaded = read_trace(trace)
     config = flags.pop("config")
     layers = [
-        ("log", log_settings(loaded.client)),
+        ("log", log_settings(loaded.client, loaded.about.added)),
         (str(config), read_experiment(config) if config else {}),
         ("environment", given(ctx, flags, ParameterSource.ENVIRONMENT)),
         ("flag", given(ctx, flags, ParameterSource.COMMANDLINE)),

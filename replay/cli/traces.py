@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
 from replay.cli.group import cli, json_option, note, pairs, quiet_option, yaml_pairs
+from trace_schema.errors import UnknownName
 
 
 @cli.command()
@@ -18,6 +20,9 @@ from replay.cli.group import cli, json_option, note, pairs, quiet_option, yaml_p
 @click.option(
     "--option", "options", multiple=True, metavar="KEY=VALUE", help="What the format cannot know (see replay formats)."
 )
+@click.option(
+    "--synthetic", multiple=True, metavar="KEY=VALUE", help="Lay users over a log that shows none (replay formats)."
+)
 @click.option("--strict", is_flag=True, help="Refuse a log with a row that cannot be used.")
 @json_option
 @quiet_option
@@ -27,29 +32,33 @@ def ingest(
     format: str | None,
     mapping: Sequence[str],
     options: Sequence[str],
+    synthetic: Sequence[str],
     strict: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Read logs (files or patterns) as one trace, and say what was guessed and dropped."""
+    """Read logs (files or patterns) as one trace, and say what was guessed and dropped.
+
+    synthetic:WORKLOAD in the place of files makes a trace from nothing, as in synthetic:overload.
+    """
     import msgspec
 
-    from replay.describe import report_lines
+    from replay.describe import added_lines, report_lines
     from replay.ingest import ingest as read
     from replay.ingest import write_trace
     from replay.progress import progress
 
     said = {"mapping": pairs(mapping, "--map"), "options": yaml_pairs(options, "--option")}
+    said["synthetic"] = yaml_pairs(synthetic, "--synthetic")
     with progress("reading", quiet=quiet) as told:
         trace = read(files, format=format, strict=strict, on_progress=told, **said)
     write_trace(trace, output)
     if as_json:
         click.echo(msgspec.json.encode(trace.about).decode())
     else:
-        report = trace.report
-        assert report is not None
-        note("\n".join(report_lines(report)), quiet)
-        note(f"wrote           {output}: {report.calls:,} calls from {report.attempts:,} attempts", quiet)
+        note("\n".join(report_lines(trace.report) + added_lines(trace.about.added)), quiet)
+        came = "" if trace.report is None else f" from {trace.report.attempts:,} attempts"
+        note(f"wrote           {output}: {trace.calls.num_rows:,} calls{came}", quiet)
 
 
 @cli.command()
@@ -66,16 +75,41 @@ def describe(trace: str, as_json: bool) -> None:
 
 
 @cli.command()
+@click.argument("action", type=click.Choice(["list", "show"]), default="list")
+@click.argument("name", required=False)
 @json_option
-def formats(as_json: bool) -> None:
-    """List the log formats that ingest reads."""
+def formats(action: str, name: str | None, as_json: bool) -> None:
+    """List the log formats that ingest reads, or show one: replay formats show synthetic."""
     from connectors.registry import connector, names, options_of
+    from connectors.synthetic import about
 
-    known = {name: connector(name).describes for name in names()}
+    known: dict[str, dict[str, Any]] = {
+        key: {"describes": connector(key).describes, "options": options_of(key)} for key in names()
+    }
+    known["synthetic"] = about()
+    if action == "show":
+        if name not in known:
+            raise UnknownName.of("format", name or "", known)
+        known = {name: known[name]}
     if as_json:
-        click.echo(json.dumps({name: {"describes": text, "options": options_of(name)} for name, text in known.items()}))
+        click.echo(json.dumps(known))
         return
-    for name, text in known.items():
-        click.echo(f"{name:12}{text}")
-        for key, default in options_of(name).items():
-            click.echo(f"{'':12}  --option {key}={default}")
+    for key, said in known.items():
+        click.echo(f"{key:12}{said['describes']}")
+        if key != "synthetic":
+            click.echo("".join(f"{'':12}  --option {k}={v}\n" for k, v in said["options"].items()), nl=False)
+        elif action == "show":
+            click.echo(synthetic_text(said))
+
+
+def synthetic_text(said: Mapping[str, Any]) -> str:
+    """The workloads and options of synthetic traffic, as aligned text."""
+    parts = {
+        "workloads": "workloads, as in: replay ingest synthetic:overload -o trace.parquet --option seed=3",
+        "traffic": "--option, the traffic of a workload",
+        "users": "--option, the users of a workload; or --synthetic, users to lay over a log that shows none",
+    }
+    lines = []
+    for part, heading in parts.items():
+        lines += ["", heading, *(f"  {key:26}{text}" for key, text in said[part].items())]
+    return "\n".join(lines)

@@ -45,7 +45,9 @@ def run(trace: Trace | str, path: str, settings: Mapping[str, Any] | None = None
     """
     if isinstance(trace, str):
         trace = read_trace(trace)
-    experiment, sources = layered([("log", log_settings(trace.client)), ("argument", settings or {})])
+    experiment, sources = layered(
+        [("log", log_settings(trace.client, trace.about.added)), ("argument", settings or {})]
+    )
     store = Store(path)
     execute(make_plan(experiment, sources, trace), store, InlineExecutor(store), lambda _: None)
     return Run(path)

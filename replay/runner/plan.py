@@ -41,7 +41,12 @@ def make_plan(experiment: Experiment, sources: Sourced, trace: Trace) -> Plan:
     """
     notes = []
     others = other_clients(experiment.client, trace.client)
-    if others:
+    if trace.about.added is not None:
+        notes += [f"synthetic, not observed: {sentence}" for sentence in trace.about.added.says]
+        if experiment.as_logged:
+            notes.append(f"{experiment.as_logged} cannot be compared with a log: users of this trace are synthetic")
+        experiment = msgspec.structs.replace(experiment, as_logged=None)
+    elif others:
         experiment = msgspec.structs.replace(experiment, as_logged=None)
         notes.append(f"{'; '.join(others)}: the log's own policy is not compared with it")
     elif experiment.as_logged and sources["as_logged"][1] == "log":
