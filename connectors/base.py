@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,6 +22,11 @@ class Dropped:
         """`count` rows were dropped for `reason`, `row` among them."""
         number, rows = self.reasons.get(reason, (0, []))
         self.reasons[reason] = (number + count, rows if len(rows) >= ROWS_NAMED else [*rows, row])
+
+    def add_all(self, reason: str, rows: Iterable[int]) -> None:
+        """`rows` were dropped for `reason`."""
+        for row in rows:
+            self.add(reason, int(row))
 
     def merge(self, later: Dropped) -> None:
         """The rows of a later part of the file."""

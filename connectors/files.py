@@ -142,6 +142,13 @@ def one_by_one(
     return found, rows
 
 
+def reason_of(error: Exception) -> str:
+    """Why a line is no object, in words that equal offences share."""
+    if isinstance(error, msgspec.ValidationError):
+        return str(error)
+    return "not a JSON object (cut short, or not text)"
+
+
 class WholeLines(io.RawIOBase):
     """A file as UTF-8 text in whole lines. Bytes that are not UTF-8 stand as `\\xfc`; `broken` once it breaks off.
 

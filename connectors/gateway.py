@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from connectors.base import Batch, Dropped
-from connectors.files import first_object, objects
+from connectors.files import first_object, objects, reason_of
 from connectors.rows import attempts_of
 
 
@@ -74,10 +74,3 @@ class Gateway:
         return attempts_of(
             columns, np.asarray(rows, np.int64), source_format=self.name, source_file=path, dropped=dropped
         )
-
-
-def reason_of(error: Exception) -> str:
-    """Why a line is no attempt, in words that equal offences share."""
-    if isinstance(error, msgspec.ValidationError):
-        return str(error)
-    return "not a JSON object (cut short, or not text)"

@@ -16,6 +16,9 @@ from trace_schema.errors import BadConfig, BadInput, UnknownName
 ENTRY_POINTS = "replay.connectors"
 BUILT_IN = {
     "gateway": "connectors.gateway:Gateway",
+    "azure_llm": "connectors.azure_llm:AzureLlm",
+    "burstgpt": "connectors.burstgpt:BurstGpt",
+    "mooncake": "connectors.mooncake:Mooncake",
     "csv": "connectors.tabular:Csv",
     "parquet": "connectors.tabular:Parquet",
     "jsonl": "connectors.tabular:JsonLines",
@@ -42,6 +45,8 @@ def connector(
     made: Connector
     if hasattr(factory, "Options"):
         made = factory(converted(options or {}, factory.Options, f"options of {name}"))
+    elif mapping and name not in MAPPED:
+        raise BadConfig(f"format {name} knows its own columns; --map is for {', '.join(MAPPED)}")
     elif options:
         raise BadConfig(f"format {name} has no options, such as {next(iter(options))!r}")
     else:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import csv as plain_csv
 import io
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from connectors.base import Batch, Dropped
-from connectors.files import BLOCK_BYTES, CUT_SHORT, WholeLines, first_object, head, objects
+from connectors.files import BLOCK_BYTES, CUT_SHORT, WholeLines, first_object, head, objects, reason_of
 from connectors.rows import attempts_of
 from trace_schema.attempts import ATTEMPTS
 from trace_schema.errors import BadConfig, BadInput, UnknownName
@@ -68,8 +68,12 @@ class Tabular:
         return 0.9 if all(name in known for name in NEEDED) else 0.1
 
     def batch(self, table: pa.Table, fields: Mapping[str, str], rows: Rows, path: str, dropped: Dropped) -> Batch:
-        columns = {field: table[column].combine_chunks() for field, column in fields.items()}
+        columns = self.columns({field: table[column].combine_chunks() for field, column in fields.items()})
         return attempts_of(columns, rows, source_format=self.name, source_file=path, dropped=dropped)
+
+    def columns(self, found: dict[str, pa.Array]) -> dict[str, pa.Array]:
+        """What the file's columns, by field, say in the words of ATTEMPTS."""
+        return found
 
 
 class Csv(Tabular):
@@ -77,11 +81,8 @@ class Csv(Tabular):
     describes = "CSV with a header line; columns named as in docs/schema.md, or given with --map"
 
     def sniff(self, head: bytes, path: str) -> float:
-        first = head.split(b"\n", 1)[0]
-        if b"," not in first or b"\x00" in head or first.lstrip()[:1] in (b"{", b"["):
-            return 0.0
-        names = first.decode("utf-8", "replace").strip().removeprefix("\ufeff").split(",")
-        return self.columns_known([name.strip('" ') for name in names])
+        names = names_in(head)
+        return self.columns_known(names) if names else 0.0
 
     def read(self, path: str) -> Iterator[Batch]:
         from pyarrow import csv
@@ -139,6 +140,36 @@ class Csv(Tabular):
         yield attempts_of({}, np.zeros(0, np.int64), source_format=self.name, source_file=path, dropped=dropped)
 
 
+class NamedCsv(Csv):
+    """A CSV of one kind, whose columns are known by name, in whatever order and with whatever others."""
+
+    needed: ClassVar[Mapping[str, str]]
+    """Column by field of ATTEMPTS."""
+    optional: ClassVar[Mapping[str, str]]
+
+    def sniff(self, head: bytes, path: str) -> float:
+        return 1.0 if set(self.needed.values()) <= set(names_in(head)) else 0.0
+
+    def sources(self, columns: list[str], path: str) -> dict[str, str]:
+        missing = [name for name in self.needed.values() if columns.count(name) != 1]
+        if missing:
+            found = ", ".join(columns[:20])
+            raise BadInput.at(
+                path, f"is no {self.name} log: one column must be called {missing[0]!r} (columns: {found})"
+            )
+        there = {field: column for field, column in self.optional.items() if columns.count(column) == 1}
+        return {**self.needed, **there}
+
+
+def names_in(head: bytes) -> list[str]:
+    """The column names that a file begins with, if it may be a CSV."""
+    first = head.lstrip(b"\r\n").split(b"\n", 1)[0]
+    if b"," not in first or b"\x00" in first or first.lstrip()[:1] in (b"{", b"["):
+        return []
+    names = first.decode("utf-8", "replace").strip().removeprefix("\ufeff").split(",")
+    return [name.strip('" ') for name in names]
+
+
 def header(path: str) -> list[str]:
     """The names in the first line that is not blank. Raises BadInput."""
     text = head(path).decode("utf-8", "backslashreplace").replace("\0", "")
@@ -188,7 +219,7 @@ class JsonLines(Tabular):
     def read(self, path: str) -> Iterator[Batch]:
         fields: dict[str, str] = {}
         decoder = msgspec.json.Decoder(dict[str, Any])
-        for items, rows, dropped in objects(path, decoder, lambda _: "not a JSON object (cut short, or not text)"):
+        for items, rows, dropped in objects(path, decoder, reason_of):
             keys = list(dict.fromkeys(key for item in items for key in item))
             if items and not fields:
                 fields = self.sources(keys, path)

@@ -29,6 +29,15 @@ def profile_file(profile: Profile, tmp_path_factory: pytest.TempPathFactory) -> 
     return str(path)
 
 
+@pytest.fixture(scope="session")
+def samples() -> Path:
+    """Logs of other people's tools and traces, where they are kept beside this repository."""
+    path = Path(__file__).parents[2] / "shared" / "samples"
+    if not path.is_dir():
+        pytest.skip("there are no samples beside this repository")
+    return path
+
+
 def log_lines() -> list[dict[str, Any]]:
     """A log of 60 calls of which some were tried twice."""
     lines = []

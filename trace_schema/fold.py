@@ -171,7 +171,8 @@ def observe_client(attempts: pa.Table, groups: Groups) -> ObservedClient:
     waits = start[retry] - (start + length)[retry - 1]
     good = waits > 0
     ended = having(attempts, "ok") | having(attempts, "cancelled")
-    gave_up = groups.size[~ended[groups.last]]
+    told = attempts["retry_group"].null_count < attempts.num_rows
+    gave_up = groups.size[~ended[groups.last] & told]
     base, factor, jitter = backoff(number[retry][good], waits[good])
     return ObservedClient(
         timeout_s=common_timeout(timed_out),

@@ -105,6 +105,11 @@ def test_a_log_without_failures_says_nothing_of_its_clients() -> None:
     assert client.retries == 0
 
 
+def test_failures_of_a_log_that_knows_no_retries_do_not_say_that_there_are_none() -> None:
+    rows = [{**attempt("", float(i), "error"), "retry_group": None} for i in range(20)]
+    assert fold(attempts(*rows))[1].max_attempts is None
+
+
 def test_timeouts_that_do_not_agree_are_not_one_timeout() -> None:
     rows = [attempt(str(i), float(i), "timeout", e2e_s=1.0 + i) for i in range(20)]
     assert fold(attempts(*rows))[1].timeout_s is None

@@ -1,0 +1,276 @@
+"""The public traces: each layout of each is known wherever it lies, and read to the last digit."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from connectors.base import Batch
+from connectors.files import head
+from connectors.registry import connector, guess
+from replay.describe import describe
+from replay.ingest import ingest
+from trace_schema.errors import BadConfig, BadInput
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "traces"
+FORMAT = {
+    "azure_2023.csv": "azure_llm", "azure_2024.csv": "azure_llm", "azure_2025.csv": "azure_llm",
+    "burstgpt_1.csv": "burstgpt", "burstgpt_3.csv": "burstgpt", "mooncake.jsonl": "mooncake",
+}  # fmt: skip
+
+
+def batches(path: Path, name: str, **options: Any) -> list[Batch]:
+    return list(connector(name, options=options).read(str(path)))
+
+
+def attempts(path: Path, **options: Any) -> pa.Table:
+    return pa.concat_tables([batch.attempts for batch in batches(path, FORMAT[path.name], **options)])
+
+
+def arrivals(name: str) -> list[float]:
+    found: list[float] = ingest([str(FIXTURES / name)]).calls["arrival_s"].to_pylist()
+    return found
+
+
+@pytest.mark.parametrize("name", FORMAT)
+@pytest.mark.parametrize("packed", ["plain", "gzip", "zstd"])
+def test_a_trace_is_known_by_its_content_whatever_its_name_and_packing(tmp_path: Path, name: str, packed: str) -> None:
+    content = (FIXTURES / name).read_bytes()
+    if packed == "gzip":
+        content = gzip.compress(content)
+    elif packed == "zstd":
+        content = pa.compress(content, codec="zstd", asbytes=True)
+    path = tmp_path / "what"
+    path.write_bytes(content)
+    trace = ingest([str(path)])
+    assert trace.report is not None
+    (file,) = trace.report.files
+    assert (file.format, file.confidence, file.rows_emitted, file.dropped) == (FORMAT[name], 1.0, 4, {})
+    assert trace.calls.equals(ingest([str(FIXTURES / name)]).calls)
+
+
+@pytest.mark.parametrize("name", FORMAT)
+def test_a_mark_blank_lines_and_columns_in_another_order_change_nothing(tmp_path: Path, name: str) -> None:
+    lines = (FIXTURES / name).read_text().splitlines()
+    if name.endswith("csv"):
+        lines = [",".join(reversed(line.split(","))) for line in lines]
+    else:
+        lines = [json.dumps(dict(reversed(json.loads(line).items()))) for line in lines]
+    path = tmp_path / "log"
+    path.write_bytes(b"\xef\xbb\xbf\r\n" + "\r\n\r\n".join(lines).encode())
+    assert ingest([str(path)]).calls.equals(ingest([str(FIXTURES / name)]).calls)
+
+
+def test_azure_times_keep_their_digits_in_every_layout() -> None:
+    assert arrivals("azure_2023.csv") == [0.0, 1e-7, 0.75, 2.5154321]
+    assert arrivals("azure_2024.csv") == [0.0, 0.5, 0.500001, 2.5]
+    assert arrivals("azure_2025.csv") == [0.0, 0.125, 0.875, 3.876]
+
+
+def test_azure_rows_hold_lengths_and_images_and_say_nothing_of_outcomes() -> None:
+    table = attempts(FIXTURES / "azure_2025.csv")
+    assert table["prompt_tokens"].to_pylist() == [401, 1711, 4300, 960]
+    assert table["output_tokens"].to_pylist() == [33, 90, 5, 120]
+    assert [dict(extra) for extra in table["extra"].to_pylist()] == [{"num_images": n} for n in ("0", "2", "16", "1")]
+    assert set(table["status"].to_pylist()) == {"unknown"}
+    report = ingest([str(FIXTURES / "azure_2025.csv")]).report
+    assert report is not None
+    assert (report.time_resolution_s, report.failures_visible, report.retries_visible) == (0.001, False, False)
+
+
+@pytest.mark.parametrize("name", ["burstgpt_1.csv", "burstgpt_3.csv"])
+def test_a_burstgpt_response_of_no_tokens_is_a_failure_of_unknown_length(name: str) -> None:
+    table = attempts(FIXTURES / name)
+    assert table["status"].to_pylist() == ["ok", "error", "ok", "ok"]
+    assert table["output_tokens"].to_pylist() == [21, None, 160, 75]
+    assert table["prompt_tokens"].to_pylist() == [350, 900, 42, 1210]
+    assert table["model"].to_pylist() == ["ChatGPT", "GPT-4", "ChatGPT", "GPT-4"]
+    assert table["client"].to_pylist() == ["Conversation log", "API log", "API log", "Conversation log"]
+    trace = ingest([str(FIXTURES / name)])
+    assert trace.calls["observed_status"].to_pylist() == ["ok", "error", "ok", "ok"]
+    assert trace.calls["output_censored"].to_pylist() == [False, True, False, False]
+    assert trace.report is not None
+    assert trace.report.failures_visible
+    assert trace.report.time_resolution_s == 1.0
+    assert trace.client.max_attempts is None
+
+
+def test_the_third_burstgpt_has_sessions_and_durations_and_counts_from_its_own_start() -> None:
+    table = attempts(FIXTURES / "burstgpt_3.csv")
+    session = "11111111-aaaa-4bbb-8ccc-000000000001"
+    assert table["session_id"].to_pylist() == [session, None, None, session]
+    assert table["e2e_s"].to_pylist() == [12.0, None, None, 30.0]
+    assert arrivals("burstgpt_3.csv") == [0.0, 0.0, 57.0, 296.0]
+    assert arrivals("burstgpt_1.csv") == [4.0, 4.0, 61.0, 300.0]
+
+
+def test_mooncake_lines_hold_milliseconds_and_hashes_of_64_bits() -> None:
+    table = attempts(FIXTURES / "mooncake.jsonl")
+    assert table["arrival_s"].to_pylist() == [0.0, 0.0, 2.999, 6.0]
+    assert table["prompt_tokens"].to_pylist() == [1100, 1024, 90, 1600]
+    assert table["output_tokens"].to_pylist() == [30, 8, 400, 55]
+    assert table["block_hashes"].to_pylist() == [[0, 1, 2], [0, 3], [2**64 - 1], [0, 1, 4, 5]]
+    assert set(table["hash_block_tokens"].to_pylist()) == {512}
+
+
+def test_mooncake_blocks_of_another_size_are_said_and_a_wrong_size_is_found_out(tmp_path: Path) -> None:
+    path = tmp_path / "mooncake.jsonl"
+    path.write_text('{"timestamp": 5, "input_length": 40, "output_length": 3, "hash_ids": [7, 8, 9]}\n')
+    assert attempts(path, hash_block_tokens=16)["hash_block_tokens"].to_pylist() == [16]
+    assert ingest([str(path)], options={"hash_block_tokens": 16}).calls["block_hashes"].to_pylist() == [[7, 8, 9]]
+    for size in (512, 10, 64):
+        with pytest.raises(BadInput, match=f"blocks of {size} tokens .--option hash_block_tokens.*row 1"):
+            ingest([str(path)], options={"hash_block_tokens": size})
+    with pytest.raises(BadConfig, match="hash_block_tokens: expected `int` >= 1"):
+        ingest([str(path)], options={"hash_block_tokens": 0})
+    with pytest.raises(BadConfig, match="did you mean hash_block_tokens"):
+        ingest([str(path)], options={"hash_block_token": 16})
+
+
+def test_mooncake_lines_may_lack_hashes(tmp_path: Path) -> None:
+    path = tmp_path / "mooncake.jsonl"
+    path.write_text(
+        '{"timestamp": 0, "input_length": 40, "output_length": 3}\n'
+        '{"timestamp": 9.5, "input_length": 40, "output_length": 3, "hash_ids": [4]}\n'
+        '{"timestamp": 10, "input_length": 40, "output_length": 3, "hash_ids": null}\n'
+    )
+    table = attempts(path)
+    assert guess(head(str(path)), str(path))[0].name == "mooncake"
+    assert table["block_hashes"].to_pylist() == [None, [4], None]
+    assert table["hash_block_tokens"].to_pylist() == [None, 512, None]
+    assert table["arrival_s"].to_pylist() == [0.0, 0.0095, 0.01]
+
+
+def csv_row(name: str, **values: Any) -> bytes:
+    """A row like those of a fixture, with other values by column name."""
+    names, first = (line.split(",") for line in (FIXTURES / name).read_text().splitlines()[:2])
+    row = dict(zip(names, first, strict=True)) | {key.replace("_", " "): value for key, value in values.items()}
+    return ",".join(str(row[key]) for key in names).encode()
+
+
+def json_row(**values: Any) -> bytes:
+    return json.dumps({"timestamp": 9000, "input_length": 90, "output_length": 400, "hash_ids": [9]} | values).encode()
+
+
+BAD = [
+    ("azure_2023.csv", csv_row("azure_2023.csv", ContextTokens=-3), "prompt_tokens is negative"),
+    ("azure_2023.csv", csv_row("azure_2023.csv", ContextTokens=2**63), "prompt_tokens is too large"),
+    ("azure_2023.csv", csv_row("azure_2023.csv", GeneratedTokens="1e999"), "output_tokens is not finite"),
+    ("azure_2023.csv", csv_row("azure_2023.csv", GeneratedTokens="x"), "output_tokens is not a number"),
+    ("azure_2023.csv", csv_row("azure_2023.csv", ContextTokens="NaN"), "prompt_tokens is missing"),
+    ("azure_2024.csv", csv_row("azure_2024.csv", TIMESTAMP="2024-02-30 00:00:00+00:00"), "arrival_s is not a time"),
+    ("azure_2024.csv", csv_row("azure_2024.csv", TIMESTAMP=""), "arrival_s is missing"),
+    ("azure_2024.csv", b'{"timestamp": 1}', "has 1 columns instead of 3"),
+    ("azure_2025.csv", b"\x00\xff\x01", "has 1 columns instead of 4"),
+    ("burstgpt_1.csv", csv_row("burstgpt_1.csv", Timestamp=-1), "arrival_s is negative"),
+    ("burstgpt_1.csv", csv_row("burstgpt_1.csv", Response_tokens=-1), "output_tokens is negative"),
+    ("burstgpt_3.csv", csv_row("burstgpt_3.csv", Elapsed_time="soon"), "e2e_s is not a number"),
+    ("burstgpt_3.csv", csv_row("burstgpt_1.csv"), "has 6 columns instead of 8"),
+    ("mooncake.jsonl", json_row(input_length=-1), "prompt_tokens is negative"),
+    ("mooncake.jsonl", json_row(input_length=2**63, hash_ids=None), "prompt_tokens is too large"),
+    ("mooncake.jsonl", json_row(input_length=1.5), "prompt_tokens is not whole"),
+    ("mooncake.jsonl", json_row(input_length="90"), "Expected `float"),
+    ("mooncake.jsonl", json_row(timestamp=math.nan), "arrival_s is not finite"),
+    ("mooncake.jsonl", json_row(timestamp=None), "arrival_s is missing"),
+    ("mooncake.jsonl", json_row(timestamp=-5), "arrival_s is negative"),
+    ("mooncake.jsonl", json_row(hash_ids=[-1]), "hash_ids holds a number that is not one of 64 bits"),
+    ("mooncake.jsonl", json_row(hash_ids=[2**64]), "hash_ids holds a number that is not one of 64 bits"),
+    ("mooncake.jsonl", json_row(hash_ids=[1, 2, 3, 4]), "hash_ids are not as many as the prompt has blocks"),
+    ("mooncake.jsonl", b"TIMESTAMP,ContextTokens,GeneratedTokens", "not a JSON object"),
+    ("mooncake.jsonl", b"\x00\xff\x01", "not a JSON object"),
+]
+
+
+@pytest.mark.parametrize(("name", "row", "reason"), BAD, ids=[f"{name}-{reason}" for name, _, reason in BAD])
+def test_a_bad_row_is_dropped_alone_and_named(tmp_path: Path, name: str, row: bytes, reason: str) -> None:
+    path = tmp_path / name
+    path.write_bytes((FIXTURES / name).read_bytes().rstrip() + b"\n" + row + b"\n")
+    trace = ingest([str(path)])
+    assert trace.calls.equals(ingest([str(FIXTURES / name)]).calls)
+    assert trace.report is not None
+    (file,) = trace.report.files
+    ((found, (count, rows)),) = file.dropped.items()
+    assert reason in found
+    assert (count, rows) == (1, [5 if name.endswith("jsonl") else 6])
+    assert (file.rows_emitted, file.rows_read) == (4, 5)
+
+
+@pytest.mark.parametrize("name", FORMAT)
+def test_each_line_is_an_attempt_or_a_dropped_row_whatever_is_in_it(tmp_path: Path, name: str) -> None:
+    junk = [b"\x00" * 40, b"\xff\xfe,1,2", b"null", b"[]", b"{", b"nan,nan,nan", b",,,,,", b"1" * 5000, b"-" * 3,
+            b'{"timestamp": {}, "input_length": [], "hash_ids": {"a": 1}}', b"2,3", b"0"]  # fmt: skip
+    header, *good = (FIXTURES / name).read_bytes().splitlines()
+    good = good if name.endswith("csv") else [header, *good]
+    lines = [line for k in range(60) for line in (good[k % len(good)], junk[k % len(junk)])]
+    path = tmp_path / name
+    path.write_bytes(b"\n".join([header, *lines] if name.endswith("csv") else lines))
+    read = batches(path, FORMAT[name])
+    emitted, dropped = sum(b.attempts.num_rows for b in read), sum(b.dropped.total for b in read)
+    assert emitted + dropped == len(lines)
+    assert emitted == 60
+
+
+@pytest.mark.parametrize("name", FORMAT)
+def test_a_truncated_gzip_gives_its_whole_lines_and_says_where_it_breaks_off(tmp_path: Path, name: str) -> None:
+    header, *rows = (FIXTURES / name).read_bytes().splitlines()
+    rows = rows if name.endswith("csv") else [header, *rows]
+    many = [rows[k * 7919 % 10007 % len(rows)] for k in range(40_000)]
+    packed = gzip.compress(b"\n".join([header, *many] if name.endswith("csv") else many), 1)
+    path = tmp_path / name
+    path.write_bytes(packed[: len(packed) // 2])
+    trace = ingest([str(path)])
+    assert trace.report is not None
+    (file,) = trace.report.files
+    assert 5_000 < file.rows_emitted < 35_000
+    ((reason, (count, at)),) = file.dropped.items()
+    assert "middle of compressed data" in reason
+    assert (count, at) == (1, [file.rows_emitted + (2 if name.endswith("csv") else 1)])
+
+
+@pytest.mark.parametrize("name", FORMAT)
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"\x7fELF\x00\x01" * 50, b"\x1f\x8b", b"a,b\n1,2\n", b"{}\n"])
+def test_what_is_no_such_log_is_refused_in_one_sentence(tmp_path: Path, name: str, content: bytes) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match="file: ") as refused:
+        ingest([str(path)], format=FORMAT[name])
+    assert "\n" not in str(refused.value)
+
+
+def test_a_map_is_refused_by_formats_that_know_their_columns() -> None:
+    with pytest.raises(BadConfig, match="format azure_llm knows its own columns; --map is for csv, parquet, jsonl"):
+        ingest([str(FIXTURES / "azure_2023.csv")], format="azure_llm", mapping={"tenant": "x"})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"chat_id": 3, "parent_chat_id": -1, "timestamp": 0.5, "input_length": 40, "output_length": 3, "hash_ids": [1]},
+        {"timestamp": "82", "input_length": 40, "output_length": 3, "hash_ids": {"system": [1]}},
+        {"timestamp": 82, "input_length": 40, "hash_ids": [1]},
+        {"timestamp": 82, "input_tokens": 40, "output_tokens": 3},
+    ],
+)
+def test_mooncake_claims_no_relative_of_its_format(line: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match="unknown format"):
+        guess(json.dumps(line).encode(), "log")
+
+
+def test_what_a_trace_cannot_show_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    bins = [(2999 if k % 3 else 3000) + 3000 * k for k in range(200)]
+    path.write_text(
+        "".join(
+            json.dumps({"timestamp": t, "input_length": 9, "output_length": 2, "hash_ids": [k]}) + "\n"
+            for k, t in enumerate(sorted(bins * 4))
+        )
+    )
+    text = describe(ingest([str(path)])).text()
+    assert "not in the log  aborts, timeouts, failures, retries" in text
+    assert "time resolution 3 s" in text
