@@ -63,6 +63,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     drain_s: Seconds | None = None
     warmup_s: Seconds = 0.0
     timeline_interval_s: Seconds = 1.0
+    thresholds: list[str] = []
+    """Conditions under which the command fails, such as "delivered_call_rate < 99%". They change no result."""
 
 
 Sourced = Mapping[str, tuple[Any, str]]

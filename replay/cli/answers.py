@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
-from replay.cli.group import cli, json_option, pairs
+from replay.cli.group import BREACHED, cli, json_option, pairs
 from trace_schema.errors import BadConfig
+
+if TYPE_CHECKING:
+    from replay.report.thresholds import Judgement
 
 
 @cli.command()
@@ -73,12 +77,40 @@ def sql(run_directory: str, statement: str | None, format: str, as_json: bool) -
     click.echo(render(run_sql(run_directory, text), "json" if as_json else format))
 
 
+fail_if_option = click.option(
+    "--fail-if",
+    "fail_if",
+    multiple=True,
+    metavar="CONDITION",
+    help="Exit with 99 where it holds: [POLICY:]FIGURE OP NUMBER, such as 'delivered_call_rate < 99%'. Repeatable. "
+    "FIGURE is a column of replay query summary, or QUERY.COLUMN. Without POLICY it is the log's own policy that is "
+    "judged, or every one where that is not known; '*:' is every one. In place of the experiment file's thresholds.",
+)
+
+
 @cli.command()
 @click.argument("run_directory", metavar="RUN")
+@fail_if_option
 @json_option
-def report(run_directory: str, as_json: bool) -> None:
-    """Print the answer that a run gives."""
-    from replay.report.answer import report as answer
-    from replay.report.answer import report_data
+def report(run_directory: str, fail_if: Sequence[str], as_json: bool) -> None:
+    """Print the answer that a run gives; what breached its thresholds, or those of --fail-if, comes first."""
+    from replay.report.thresholds import judge, parse_all, saved
 
-    click.echo(json.dumps(report_data(run_directory), indent=1) if as_json else answer(run_directory))
+    judgements = judge(run_directory, parse_all(fail_if)) if fail_if else saved(run_directory)
+    show_answer(run_directory, judgements, as_json)
+    if any(judgement.breached for judgement in judgements):
+        sys.exit(BREACHED)
+
+
+def show_answer(run_directory: str, judgements: Sequence[Judgement], as_json: bool) -> None:
+    """Print what breached a threshold, then the report."""
+    import msgspec
+
+    from replay.report.answer import report, report_data
+    from replay.report.thresholds import lines
+
+    if as_json:
+        found = {"thresholds": msgspec.to_builtins(judgements), **report_data(run_directory)}
+        click.echo(json.dumps(found, indent=1))
+    else:
+        click.echo("\n\n".join(part for part in ("\n".join(lines(judgements)), report(run_directory)) if part))

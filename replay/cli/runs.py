@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from replay.cli.group import cli, json_option, note, quiet_option, yaml_pairs
+from replay.cli.answers import fail_if_option, show_answer
+from replay.cli.group import BREACHED, cli, json_option, note, quiet_option, yaml_pairs
 
 
 @cli.command()
@@ -32,6 +33,7 @@ from replay.cli.group import cli, json_option, note, quiet_option, yaml_pairs
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other setting, such as fleet.replicas=4."
 )
 @click.option("--executor", type=click.Choice(["inline"]), default="inline", help="Where cells run.")
+@fail_if_option
 @json_option
 @quiet_option
 @click.pass_context
@@ -40,7 +42,7 @@ def run(ctx: click.Context, /, trace: str, output: str, as_json: bool, quiet: bo
     from replay.config import layered, log_settings, read_experiment
     from replay.ingest import read_trace
     from replay.progress import progress
-    from replay.report.answer import report, report_data
+    from replay.report.thresholds import check_policies, judge, parse_all, save
     from replay.runner import InlineExecutor, Store, execute, make_plan
 
     loaded = read_trace(trace)
@@ -52,14 +54,20 @@ def run(ctx: click.Context, /, trace: str, output: str, as_json: bool, quiet: bo
         ("flag", given(ctx, flags, ParameterSource.COMMANDLINE)),
     ]
     experiment, sources = layered(layers)
+    thresholds = parse_all(experiment.thresholds)
     store = Store(output)
     plan = make_plan(experiment, sources, loaded)
+    check_policies(thresholds, [policy.name for policy in plan.policies])
     for line in plan.notes:
         note(line, quiet)
     with progress(f"{len(plan.cells)} replays", quiet=quiet) as told:
         execute(plan, store, InlineExecutor(store), told)
-    click.echo(json.dumps(report_data(output), indent=1) if as_json else report(output))
+    judgements = judge(output, thresholds)
+    save(output, judgements)
+    show_answer(output, judgements, as_json)
     note(f"\nwrote {output}; ask it more with replay query --list, or SQL with replay sql {output}", quiet)
+    if any(judgement.breached for judgement in judgements):
+        sys.exit(BREACHED)
 
 
 FLAG_KEYS = {
@@ -81,6 +89,8 @@ def given(ctx: click.Context, flags: Mapping[str, Any], source: ParameterSource)
             put(found, FLAG_KEYS[flag], value)
         elif flag == "policies":
             found["policies"] = list(value)
+        elif flag == "fail_if":
+            found["thresholds"] = list(value)
         elif flag == "profile":
             found["profile"] = list(value)
         elif flag == "replicas":

@@ -256,7 +256,8 @@ def lines(judgements: Sequence[Judgement]) -> list[str]:
             said.append(("BREACHED " if j.breached else "not judged ") + j.sentence + group)
     held = sum(1 for j in judgements if j.rows and not j.breached)
     if held:
-        said.append(f"{held} of {len(judgements)} thresholds held" if said else f"all {held} thresholds held")
+        every = "the threshold held" if held == 1 else f"all {held} thresholds held"
+        said.append(f"{held} of {len(judgements)} thresholds held" if said else every)
     return said
 
 
