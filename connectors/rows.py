@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -52,17 +53,28 @@ def attempts_of(
     if "prompt_tokens" in arrays:
         empty = np.asarray(pc.fill_null(pc.less(arrays["prompt_tokens"], 1), False))
         drop(empty, "prompt_tokens is not positive", rows, good, dropped)
-    constants = {"source_format": source_format, "source_file": source_file, "time_resolution_s": 0.0}
-    if "status" not in arrays:
-        constants["status"] = "unknown"
-    fields = {f.name: f for f in ATTEMPTS.fields}
-    for name, value in constants.items():
-        arrays[name] = pa.repeat(pa.scalar(value, fields[name].type), len(rows))
     arrays["source_row"] = pa.array(rows)
+    if not good.all():
+        arrays = {name: array.filter(pa.array(good)) for name, array in arrays.items()}
+    constants: dict[str, Any] = {
+        "source_format": source_format, "source_file": source_file, "time_resolution_s": 0.0, "status": "unknown"
+    }  # fmt: skip
+    count = len(arrays["source_row"])
     table = pa.Table.from_arrays(
-        [arrays.get(f.name, pa.nulls(len(rows), f.type)) for f in ATTEMPTS.fields], names=ATTEMPTS.names
+        [arrays[f.name] if f.name in arrays else alike(constants.get(f.name), f.type, count) for f in ATTEMPTS.fields],
+        names=ATTEMPTS.names,
     )
-    return Batch((table if good.all() else table.filter(pa.array(good))).cast(ATTEMPTS.arrow), dropped)
+    return Batch(table.cast(ATTEMPTS.arrow), dropped)
+
+
+def alike(value: Any, type: pa.DataType, count: int) -> pa.Array:
+    """The value `count` times, in memory that all batches share: a log says nothing in most columns."""
+    return repeated(value, type, 1 << max(count - 1, 0).bit_length()).slice(0, count)
+
+
+@functools.lru_cache(maxsize=32)
+def repeated(value: Any, type: pa.DataType, count: int) -> pa.Array:
+    return pa.nulls(count, type) if value is None else pa.repeat(pa.scalar(value, type), count)
 
 
 def drop(
