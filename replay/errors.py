@@ -9,4 +9,8 @@ class RunFailed(UserError):
     """A simulation could not be carried through: says which cell and why."""
 
 
-__all__ = ["BadConfig", "BadInput", "RunFailed", "UnknownName", "UserError"]
+class ClusterUnreachable(UserError):
+    """There is no Ray cluster at an address, or it does not let us in."""
+
+
+__all__ = ["BadConfig", "BadInput", "ClusterUnreachable", "RunFailed", "UnknownName", "UserError"]

@@ -88,6 +88,7 @@ def run_cell(
 ) -> CellReport:
     """Simulate a cell and write its tables; `calls` are those of its part. A UserError ends up in the report."""
     began = time.perf_counter()
+    discard_leftovers(cell, store)
     try:
         results = numbered(simulated(cell, calls, limits, on_progress), cell.partition, cell.fleet.replicas)
         for name in TABLES:
@@ -95,6 +96,12 @@ def run_cell(
     except UserError as error:
         return CellReport(cell.key, time.perf_counter() - began, error)
     return CellReport(cell.key, time.perf_counter() - began)
+
+
+def discard_leftovers(cell: Cell, store: Store) -> None:
+    """Remove what is left of a cell whose process was killed."""
+    for name in TABLES:
+        store.discard_leftovers(cell.file(name))
 
 
 def simulated(cell: Cell, calls: pa.Table, limits: Limits, on_progress: Report | None) -> Results:

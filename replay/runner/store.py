@@ -55,6 +55,12 @@ class Store:
             raise BadConfig(f"{target}: cannot be written: {error.strerror}") from error
         write_whole(target, content)
 
+    def discard_leftovers(self, name: str) -> None:
+        """Remove what processes that were killed left of a file that they were writing."""
+        target = self.root / name
+        for leftover in target.parent.glob(f".{target.name}.*.tmp"):
+            leftover.unlink(missing_ok=True)
+
     def write_table(self, name: str, table: pa.Table) -> None:
         """Write a table as Parquet, as `write` does."""
         self.write(name, parquet_bytes(table))
