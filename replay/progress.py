@@ -33,8 +33,10 @@ def lines(what: str) -> Report:
     due = began + PATIENCE_S
 
     def report(share: float) -> None:
-        nonlocal due
+        nonlocal began, due
         now = time.monotonic()
+        if share <= 0:
+            began = now  # workers that are yet to start say nothing of the pace
         if now < due or not 0 < share < 1:
             return
         due = now + EVERY_S

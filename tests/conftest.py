@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 
 from replay.profiles.loader import save_profile
 from replay.profiles.profile import EngineSettings, Profile, StepTime
+
+# Ray takes five seconds to start: only the tests of the cluster ask for it.
+os.environ["REPLAY_RUN_EXECUTOR"] = "inline"
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,8 @@ from typing import NoReturn
 import click
 
 from replay.cli import answers, engines, machine, runs, traces
-from replay.cli.group import BAD_DATA, FAILED, INTERRUPTED, OK, USAGE, cli
-from trace_schema.errors import BadConfig, BadInput, UserError
+from replay.cli.group import BAD_DATA, FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, cli
+from replay.errors import BadConfig, BadInput, ClusterUnreachable, UserError
 
 __all__ = ["answers", "cli", "engines", "machine", "main", "runs", "traces"]
 
@@ -37,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         fail(str(error), USAGE)
     except BadInput as error:
         fail(str(error), BAD_DATA)
+    except ClusterUnreachable as error:
+        fail(str(error), UNREACHABLE)
     except UserError as error:
         fail(str(error), FAILED)
     except Exception as error:

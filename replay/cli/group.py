@@ -9,7 +9,7 @@ import click
 
 from trace_schema.errors import BadConfig, UnknownName
 
-OK, FAILED, USAGE, BAD_DATA, BREACHED, INTERRUPTED = 0, 1, 2, 3, 99, 130
+OK, FAILED, USAGE, BAD_DATA, UNREACHABLE, BREACHED, INTERRUPTED = 0, 1, 2, 3, 4, 99, 130
 
 
 class Commands(click.Group):

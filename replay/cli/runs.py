@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from replay.cli.answers import fail_if_option, show_answer
 from replay.cli.group import BREACHED, cli, json_option, note, quiet_option, yaml_pairs
+from trace_schema.errors import BadConfig
+
+if TYPE_CHECKING:
+    from replay.runner import Store
+    from replay.runner.cells import Executor
 
 
 @cli.command()
@@ -32,7 +37,11 @@ from replay.cli.group import BREACHED, cli, json_option, note, quiet_option, yam
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other setting, such as fleet.replicas=4."
 )
-@click.option("--executor", type=click.Choice(["inline"]), default="inline", help="Where cells run.")
+@click.option(
+    "--executor", type=click.Choice(["ray", "inline"]), default="ray", help="Replays run on Ray, or in this process."
+)
+@click.option("--workers", type=click.IntRange(min=1), help="Replays at once. Default: one for each CPU.")
+@click.option("--address", help="A Ray cluster: auto, host:port or ray://host:port. Default: this machine.")
 @fail_if_option
 @json_option
 @quiet_option
@@ -43,7 +52,7 @@ def run(ctx: click.Context, /, trace: str, output: str, as_json: bool, quiet: bo
     from replay.ingest import read_trace
     from replay.progress import progress
     from replay.report.thresholds import check_policies, judge, parse_all, save
-    from replay.runner import InlineExecutor, Store, execute, make_plan
+    from replay.runner import Store, execute, make_plan
 
     loaded = read_trace(trace)
     config = flags.pop("config")
@@ -56,18 +65,32 @@ def run(ctx: click.Context, /, trace: str, output: str, as_json: bool, quiet: bo
     experiment, sources = layered(layers)
     thresholds = parse_all(experiment.thresholds)
     store = Store(output)
+    executor = executor_for(store, flags["executor"], flags["workers"], flags["address"])
     plan = make_plan(experiment, sources, loaded)
     check_policies(thresholds, [policy.name for policy in plan.policies])
     for line in plan.notes:
         note(line, quiet)
     with progress(f"{len(plan.cells)} replays", quiet=quiet) as told:
-        execute(plan, store, InlineExecutor(store), told)
+        execute(plan, store, executor, told)
     judgements = judge(output, thresholds)
     save(output, judgements)
     show_answer(output, judgements, as_json)
     note(f"\nwrote {output}; ask it more with replay query --list, or SQL with replay sql {output}", quiet)
     if any(judgement.breached for judgement in judgements):
         sys.exit(BREACHED)
+
+
+def executor_for(store: Store, name: str, workers: int | None, address: str | None) -> Executor:
+    """Where the cells of a run go. Raises BadConfig."""
+    if name == "inline":
+        if workers is not None or address is not None:
+            raise BadConfig("--executor inline runs in this process: --workers and --address are for --executor ray")
+        from replay.runner import InlineExecutor
+
+        return InlineExecutor(store)
+    from replay.runner.cluster import RayExecutor
+
+    return RayExecutor(store, address=address, workers=workers)
 
 
 FLAG_KEYS = {
