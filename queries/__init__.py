@@ -95,29 +95,29 @@ def parameter(key: str, value: Any, default: Value) -> Value:
         raise BadConfig(f"parameter {key}={value}: is not a number") from None
 
 
-def run_query(run: str, name: str, parameters: dict[str, Any] | None = None) -> pa.Table:
+def run_query(run: str, name: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
     """The result of a named query on a run directory. Raises UnknownName, BadConfig, BadInput."""
-    import duckdb
-
     query = load(name)
     values = bound(query, parameters or {})
     with connect(run) as connection:
-        try:
-            return connection.sql(query.sql, params=values or None).to_arrow_table()
-        except duckdb.InvalidInputException as error:  # what the SQL itself calls wrong, with error()
-            raise BadConfig(f"query {name}: {sentence(error).removeprefix('Invalid Input Error: ')}") from error
-        except duckdb.Error as error:
-            raise BadInput.at(run, f"cannot be read: {sentence(error)}") from error
+        return answer(connection, run, query, values)
+
+
+def answer(connection: duckdb.DuckDBPyConnection, run: str, query: Query, values: Mapping[str, Value]) -> pa.Table:
+    """The result of a query with its parameters bound. Raises BadConfig and BadInput."""
+    import duckdb
+
+    try:
+        return connection.sql(query.sql, params=dict(values) or None).to_arrow_table()
+    except duckdb.InvalidInputException as error:  # what the SQL itself calls wrong, with error()
+        raise BadConfig(f"query {query.name}: {sentence(error).removeprefix('Invalid Input Error: ')}") from error
+    except duckdb.Error as error:
+        raise BadInput.at(run, f"cannot be read: {sentence(error)}") from error
 
 
 def run_sql(run: str, sql: str) -> pa.Table:
     """The result of a user's SQL on a run directory. Raises BadConfig with DuckDB's own words."""
-    import duckdb
-    import pyarrow as pa
+    from queries.session import Session
 
-    with connect(run) as connection:
-        try:
-            relation = connection.sql(sql)
-            return pa.table({}) if relation is None else relation.to_arrow_table()
-        except duckdb.Error as error:
-            raise BadConfig(f"SQL: {sentence(error)}") from error
+    with Session(run) as session:
+        return session.sql(sql)
