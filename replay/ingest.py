@@ -268,7 +268,7 @@ def from_start(attempts: pa.Table) -> pa.Table:
     """
     if attempts["arrival_unix_ns"].null_count == 0:
         since = pc.subtract(attempts["arrival_unix_ns"], pc.min(attempts["arrival_unix_ns"]))
-        seconds = pc.divide(since.cast(pa.float64()), 1e9)
+        seconds = pc.divide(since.cast(pa.float64(), safe=False), 1e9)
     else:
         first = pc.min(attempts["arrival_s"])
         if first.as_py() <= QUIET_HEAD_MOST_S:

@@ -37,6 +37,8 @@ def test_a_clock_that_started_long_before_the_log_counts_from_its_first_call(tmp
     assert arrivals(tmp_path / "log.csv", "19440110.0", "19440161.5") == [0.0, 51.5]
     assert arrivals(tmp_path / "log.csv", "1715299200.25", "1715299200.5") == [0.0, 0.25]
     assert arrivals(tmp_path / "log.csv", "12.5", "13.0") == [12.5, 13.0]
+    year = arrivals(tmp_path / "log.csv", "2023-01-01 00:00:00", "2024-01-01 00:00:00.0000003")
+    assert year == [0.0, pytest.approx(365 * 86400.0, abs=1e-6)]
 
 
 def test_years_that_nanoseconds_cannot_reach_are_still_in_order(tmp_path: Path) -> None:
