@@ -36,7 +36,7 @@ def lines(what: str) -> Report:
         nonlocal began, due
         now = time.monotonic()
         if share <= 0:
-            began = now  # workers that are yet to start say nothing of the pace
+            began, due = now, now + PATIENCE_S  # workers that are yet to start say nothing of the pace
         if now < due or not 0 < share < 1:
             return
         due = now + EVERY_S
