@@ -1,10 +1,12 @@
-"""Write docs/schema.md and docs/queries.md from schemas and SQL files; `--check` tells whether they are current."""
+"""Write docs/schema.md, queries.md and synthetic.md from what they describe; `--check` tells if they are current."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+
+from synthetic_page import synthetic_page
 
 from queries import load, names
 from trace_schema.attempts import ATTEMPTS
@@ -59,7 +61,7 @@ def query_section(name: str) -> str:
     return "\n\n".join(lines)
 
 
-PAGES = {"schema.md": schema_page, "queries.md": queries_page}
+PAGES = {"schema.md": schema_page, "queries.md": queries_page, "synthetic.md": synthetic_page}
 
 
 def stale() -> Iterable[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 import msgspec
@@ -38,19 +39,24 @@ class Users(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 0
     user_cancel_rate: Annotated[Share, says("share of users who leave for good, whatever becomes of their call")] = 0.0
     user_cancel_s: Annotated[Law | None, says("law of when those leave, in seconds from the call's arrival")] = None
-    user_cancel_share: Annotated[
-        Law | None, says("or law of how much of their response they have by then, served at the next two options' pace")
-    ] = None
-    first_token_s: Annotated[Seconds, says("pace that `user_cancel_share` takes for granted: the first token")] = 0.25
-    token_s: Annotated[Seconds, says("and each token after it")] = 0.01
-    disconnect_every_s: Annotated[Length | None, says("every so often many users lose their connection at once")] = None
-    disconnect_window_s: Annotated[Length, says("those may whose call arrived at most so long before")] = 3.0
-    disconnect_share: Annotated[Share, says("and this share of them does, and leaves")] = 0.5
-    patience_s: Annotated[Law | None, says("law of how long every user waits for the whole response")] = None
-    client_timeout_s: Annotated[Length | None, says("how long a client waits for one attempt")] = None
-    max_attempts: Annotated[Annotated[int, Meta(ge=1, le=1_000)] | None, says("attempts of a call, the first too")] = (
+    user_cancel_share: Annotated[Law | None, says("or law of the share of their response that they have by then")] = (
         None
     )
+    first_token_s: Annotated[Seconds, says("for `user_cancel_share`: when a response is taken to begin")] = 0.25
+    token_s: Annotated[Seconds, says("for `user_cancel_share`: seconds that each of its tokens is taken to last")] = (
+        0.01
+    )
+    disconnect_every_s: Annotated[
+        Length | None, says("every so often many users lose their connection at once, and leave")
+    ] = None
+    disconnect_window_s: Annotated[Length, says("it can be those whose call arrived at most so long before")] = 3.0
+    disconnect_share: Annotated[Share, says("share of those who do")] = 0.5
+    patience_s: Annotated[Law | None, says("law of how long every user waits for the whole response")] = None
+    client_timeout_s: Annotated[Length | None, says("how long a client waits for one attempt")] = None
+    max_attempts: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000)] | None,
+        says("attempts that a client makes of a call, the first one included"),
+    ] = None
     stream_share: Annotated[Share | None, says("share of responses that are streamed")] = None
 
 
@@ -71,25 +77,29 @@ class Traffic(Users, frozen=True, kw_only=True, forbid_unknown_fields=True):
         says("standard deviation / mean of the gaps between arrivals; 1: Poisson, 0: all equal, else Gamma"),
     ] = 1.0
     overload_s: Annotated[Length | None, says("length of an overload; without it, there is none")] = None
-    overload_start_s: Annotated[Length, says("when it begins: the length of the warm-up")] = 60.0
-    overload_factor: Annotated[Factor, says("the rate is multiplied so in it")] = 2.0
-    recovery_factor: Annotated[Factor, says("and so from its end on")] = 1.0
+    overload_start_s: Annotated[Length, says("when the overload begins: the length of the warm-up")] = 60.0
+    overload_factor: Annotated[Factor, says("`rate_per_s` is multiplied by it during the overload")] = 2.0
+    recovery_factor: Annotated[Factor, says("and by this from its end on")] = 1.0
     burst_every_s: Annotated[Length | None, says("from burst to burst; without it, there are none")] = None
     burst_s: Annotated[Length, says("length of a burst, with which each period ends")] = 3.0
-    burst_factor: Annotated[Factor, says("the rate is multiplied so in a burst")] = 4.0
-    quiet_factor: Annotated[Annotated[float, Meta(ge=0.0, le=1e6)], says("and so between bursts; 0: on and off")] = 1.0
+    burst_factor: Annotated[Factor, says("the rate is multiplied by it in a burst")] = 4.0
+    quiet_factor: Annotated[
+        Annotated[float, Meta(ge=0.0, le=1e6)], says("and by this between bursts; 0: on and off")
+    ] = 1.0
     burst_law: Annotated[
-        Literal["periodic", "random"], says("random: quiet and burst last so long on average, exponentially")
+        Literal["periodic", "random"],
+        says("periodic; or random: bursts and the quiet between them last exponentially, so long on average"),
     ] = "periodic"
     prompt_tokens: Annotated[Law, says("law of prompt lengths, rounded to whole tokens, at least 1")]
-    output_tokens: Annotated[Law, says("law of output lengths, likewise")]
+    output_tokens: Annotated[Law, says("law of output lengths, likewise rounded")]
     prompt_tokens_max: Annotated[Tokens, says("longer prompts are cut to it")] = 32_000
     output_tokens_max: Annotated[Tokens, says("longer outputs are cut to it")] = 16_000
     prefixes: Annotated[
-        Annotated[int, Meta(ge=1, le=100_000_000)] | None, says("number of prefixes that calls share; without it, none")
+        Annotated[int, Meta(ge=1, le=100_000_000)] | None,
+        says("number of prefixes that calls share; without it, they share none"),
     ] = None
     prefix_tokens: Annotated[Tokens, says("length of a prefix, which comes on top of `prompt_tokens`")] = 512
-    prefix_share: Annotated[Share, says("share of calls that begin with a prefix, each as likely")] = 1.0
+    prefix_share: Annotated[Share, says("share of calls that begin with a prefix, each prefix as likely")] = 1.0
 
 
 Record = TypeVar("Record", bound=Users)
@@ -141,7 +151,7 @@ def read(
         raise BadConfig(f"{where}: {complaint(error)}") from error
     for key in options:
         needed = NEEDS.get(key)
-        if needed is not None and not getattr(record, needed) and options[key] is not None:
+        if needed is not None and needed not in options and not getattr(record, needed):
             raise BadConfig(f"{where}: {key} says nothing without {needed}; give that too")
     return record
 
@@ -154,22 +164,23 @@ def as_law(kind: type[Any], written: Any) -> Law:
 
 def written(record: Users) -> dict[str, Any]:
     """The options that differ from their defaults, as people write them; `read` makes the record of them again."""
-    required = {f.name for f in msgspec.structs.fields(record) if f.required}
+    usual = defaults_of(type(record))
     return {
         key: str(value) if isinstance(value, Law) else value
         for key, value in msgspec.structs.asdict(record).items()
-        if key in required or value != default_of(type(record), key)
+        if value != usual[key]
     }
 
 
-def default_of(kind: type[Users], key: str) -> Any:
-    (field,) = (f for f in msgspec.structs.fields(kind) if f.name == key)
-    return None if field.required else field.default
+@cache
+def defaults_of(kind: type[Users]) -> Mapping[str, Any]:
+    """The default of each option, None for one that must be given."""
+    return {field.name: None if field.required else field.default for field in msgspec.structs.fields(kind)}
 
 
 def explained(kind: type[Users]) -> Iterator[tuple[str, Any, str]]:
     """(option, its default, its sentence) of a record's options, in order."""
     hints = get_type_hints(kind, include_extras=True)
-    for field in msgspec.structs.fields(kind):
-        *_, meta = hints[field.name].__metadata__
-        yield field.name, default_of(kind, field.name), meta.description
+    for key, default in defaults_of(kind).items():
+        *_, meta = hints[key].__metadata__
+        yield key, default, meta.description
