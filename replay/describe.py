@@ -59,7 +59,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     censored_outputs: int
     e2e_s: Spread | None
     peak_calls_per_s: dict[str, float]
-    """Highest arrival rate in windows of 1, 10, 60 and 600 s."""
+    """Highest arrival rate in windows of 1, 10, 60 and 600 s, not finer than the log's times, and twice in it."""
     dispersion: dict[str, float]
     """Variance over mean of the arrivals in such windows: 1 for a Poisson process."""
     phases: list[PhaseFigures]
@@ -94,7 +94,8 @@ def describe(trace: Trace) -> Description:
     arrivals = np.asarray(calls["arrival_s"])
     status = calls["observed_status"]
     counts = pc.value_counts(pc.fill_null(status, "unknown")).to_pylist()
-    windows = [w for w in (1.0, 10.0, 60.0, 600.0) if w * 2 <= arrivals[-1]]
+    finest = trace.report.time_resolution_s if trace.report else 0.0
+    windows = [w for w in (1.0, 10.0, 60.0, 600.0) if finest <= w <= arrivals[-1] / 2]
     binned = {w: Windows.of(arrivals, w) for w in windows}
     return Description(
         calls=calls.num_rows,
@@ -139,9 +140,12 @@ def lines(d: Description) -> list[str]:
     if d.attempts:
         text[0] += f", {d.attempts:,} attempts"
         text.append("outcomes        " + ", ".join(f"{name} {count:,}" for name, count in d.outcomes.items()))
+    if d.peak_calls_per_s:
+        text += [
+            "rate            " + ", ".join(f"peak {v:.2f}/s over {w} s" for w, v in d.peak_calls_per_s.items()),
+            "burstiness      " + ", ".join(f"{v:.2f} at {w} s" for w, v in d.dispersion.items()) + "  (1: Poisson)",
+        ]
     text += [
-        "rate            " + ", ".join(f"peak {v:.2f}/s over {w} s" for w, v in d.peak_calls_per_s.items()),
-        "burstiness      " + ", ".join(f"{v:.2f} at {w} s" for w, v in d.dispersion.items()) + "  (1: Poisson)",
         "",
         f"{'':16}{'mean':>10}{'p50':>10}{'p90':>10}{'p99':>10}{'max':>10}",
     ]

@@ -274,3 +274,4 @@ def test_what_a_trace_cannot_show_is_said(tmp_path: Path) -> None:
     text = describe(ingest([str(path)])).text()
     assert "not in the log  aborts, timeouts, failures, retries" in text
     assert "time resolution 3 s" in text
+    assert "over 1 s" not in text
