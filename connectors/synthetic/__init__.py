@@ -46,7 +46,7 @@ def about() -> dict[str, Any]:
     """What there is to ask for: workloads, options and their sentences; for `replay formats`."""
     users = {key: sentence for key, _, sentence in explained(Users)}
     return {
-        "describes": f"no log: synthetic:WORKLOAD in a file's place makes calls ({', '.join(WORKLOADS)})",
+        "describes": "no log: synthetic:WORKLOAD in a file's place makes calls (replay formats show synthetic)",
         "workloads": {name: one.summary for name, one in WORKLOADS.items()},
         "users": users,
         "traffic": {key: sentence for key, _, sentence in explained(Traffic) if key not in users},

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from replay.cli.group import cli, json_option, note, pairs, quiet_option, yaml_pairs
-from trace_schema.errors import UnknownName
+from trace_schema.errors import BadConfig, UnknownName
 
 
 @cli.command()
@@ -21,7 +21,7 @@ from trace_schema.errors import UnknownName
     "--option", "options", multiple=True, metavar="KEY=VALUE", help="What the format cannot know (see replay formats)."
 )
 @click.option(
-    "--synthetic", multiple=True, metavar="KEY=VALUE", help="Lay users over a log that shows none (replay formats)."
+    "--synthetic", multiple=True, metavar="KEY=VALUE", help="Lay users over a log (replay formats show synthetic)."
 )
 @click.option("--strict", is_flag=True, help="Refuse a log with a row that cannot be used.")
 @json_option
@@ -88,8 +88,10 @@ def formats(action: str, name: str | None, as_json: bool) -> None:
     }
     known["synthetic"] = about()
     if action == "show":
+        if name is None:
+            raise BadConfig(f"replay formats show NAME: which one? {', '.join(known)}")
         if name not in known:
-            raise UnknownName.of("format", name or "", known)
+            raise UnknownName.of("format", name, known)
         known = {name: known[name]}
     if as_json:
         click.echo(json.dumps(known))

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ import replay
 from connectors import synthetic
 from connectors.synthetic.laws import LAWS, law_of
 from connectors.synthetic.options import explained, read, written
+from replay.cli import cli
 from replay.config import layered, log_settings
 from replay.describe import describe
 from replay.ingest import ingest, lay_users, read_trace, write_trace
@@ -439,3 +441,19 @@ def test_every_option_of_a_workload_is_read_back_as_it_was() -> None:
 def test_the_page_says_what_the_code_does() -> None:
     page = Path(__file__).parent.parent.parent / "docs" / "synthetic.md"
     assert page.read_text() == synthetic_page()
+
+
+def test_the_command_line_makes_traces_lays_users_and_says_what_there_is(log: str, tmp_path: Path) -> None:
+    def replay_(*arguments: str) -> Any:
+        return CliRunner().invoke(cli, list(arguments), standalone_mode=False)
+
+    made, laid = str(tmp_path / "made.parquet"), str(tmp_path / "laid.parquet")
+    replay_("ingest", "synthetic:overload", "-o", made, "--option", "calls=20000", "--option", "seed=3")
+    assert read_trace(made).calls.equals(synthetic.calls("overload", calls=20_000, seed=3))
+    done = replay_("ingest", log, "-o", laid, "--synthetic", "client_timeout_s=30", "--synthetic", "max_attempts=3")
+    assert "clients wait 30 s for an attempt" in done.stderr
+    assert log_settings(ingest([log]).client, read_trace(laid).about.added) == {"client": {"max_attempts": 3}}
+    shown = replay_("formats", "show", "synthetic").stdout
+    assert all(name in shown for name in (*synthetic.WORKLOADS, *synthetic.Traffic.__struct_fields__))
+    assert "synthetic" in replay_("formats").stdout
+    assert isinstance(replay_("formats", "show").exception, BadConfig)
