@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from replay.cli.group import BREACHED, cli, json_option, pairs
+from replay.cli.group import BREACHED, cli, json_option, note, pairs, quiet_option
 from trace_schema.errors import BadConfig
 
 if TYPE_CHECKING:
@@ -90,14 +90,21 @@ fail_if_option = click.option(
 
 @cli.command()
 @click.argument("run_directory", metavar="RUN")
+@click.option("-o", "--output", metavar="PAGE.html", help="Write it as a page, with PNG files beside it.")
 @fail_if_option
 @json_option
-def report(run_directory: str, fail_if: Sequence[str], as_json: bool) -> None:
+@quiet_option
+def report(run_directory: str, output: str | None, fail_if: Sequence[str], as_json: bool, quiet: bool) -> None:
     """Print the answer that a run gives; what breached its thresholds, or those of --fail-if, comes first."""
     from replay.report.thresholds import judge, parse_all, saved
 
     judgements = judge(run_directory, parse_all(fail_if)) if fail_if else saved(run_directory)
-    show_answer(run_directory, judgements, as_json)
+    if output is not None:
+        from replay.report.page import write_page
+
+        note(f"wrote {write_page(run_directory, output, judgements)}", quiet)
+    else:
+        show_answer(run_directory, judgements, as_json)
     if any(judgement.breached for judgement in judgements):
         sys.exit(BREACHED)
 

@@ -75,7 +75,11 @@ def run(ctx: click.Context, /, trace: str, output: str, as_json: bool, quiet: bo
     judgements = judge(output, thresholds)
     save(output, judgements)
     show_answer(output, judgements, as_json)
-    note(f"\nwrote {output}; ask it more with replay query --list, or SQL with replay sql {output}", quiet)
+    from replay.report.page import write_page  # after the run: drawing takes half a second to import
+
+    page = write_page(output, judgements=judgements)
+    note(f"\nwrote {page}, to be opened in a browser", quiet)
+    note(f"wrote {output}; ask it more with replay query --list, or SQL with replay sql {output}", quiet)
     if any(judgement.breached for judgement in judgements):
         sys.exit(BREACHED)
 
