@@ -15,7 +15,8 @@ from connectors.base import Batch
 from connectors.files import first_object, objects
 from connectors.registry import connector
 from connectors.rows import attempts_of
-from replay.ingest import ingest
+from replay.cli import main
+from replay.ingest import ingest, read_trace
 from trace_schema.errors import BadConfig
 
 
@@ -68,3 +69,22 @@ def test_an_option_that_a_format_does_not_have_names_the_nearest(log: str, forma
 def test_a_format_without_options_says_so() -> None:
     with pytest.raises(BadConfig, match="format csv has no options, such as 'tick_s'"):
         connector("csv", options={"tick_s": 1})
+
+
+def test_options_are_said_on_the_command_line_and_listed(
+    log: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def replay(*arguments: str) -> tuple[object, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        out, err = capsys.readouterr()
+        return ended.value.code, out + err
+
+    output = str(tmp_path / "trace.parquet")
+    assert replay("ingest", log, "-o", output, "--option", "tick_s=2.5")[0] == 0
+    assert read_trace(output).calls["arrival_s"].to_pylist() == [0.0, 1250.0]
+    code, message = replay("ingest", log, "-o", output, "--option", "tick=2")
+    assert (code, message) == (2, "replay: options of ticks: unknown key 'tick'; did you mean tick_s?\n")
+    assert replay("ingest", log, "-o", output, "--option", "tick_s")[0] == 2
+    assert "--option tick_s=0.001" in replay("formats")[1]
+    assert json.loads(replay("formats", "--json")[1])["mooncake"]["options"] == {"hash_block_tokens": 512}
