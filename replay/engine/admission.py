@@ -8,7 +8,17 @@ from replay.engine.kernel import hot
 from replay.engine.ledger import new_ledger, open_slot
 from replay.engine.queue import dequeue
 from replay.engine.running import chunk_limit, give_chunk
-from replay.engine.state import BLOCKED_BY_BLOCKS, BLOCKED_BY_SLOTS, NO_PAGE, NONE, NOT_BLOCKED, RUNNING, Replica, State
+from replay.engine.state import (
+    ABORTED,
+    BLOCKED_BY_BLOCKS,
+    BLOCKED_BY_SLOTS,
+    NO_PAGE,
+    NONE,
+    NOT_BLOCKED,
+    RUNNING,
+    Replica,
+    State,
+)
 
 
 @hot
@@ -27,16 +37,29 @@ def prefix_hits(S: State, rep: Replica, x: int, tokens: int) -> int:
 
 
 @hot
+def drop(S: State, rep: Replica, x: int) -> None:
+    """The request at the head of the queue turns out to be cancelled: it leaves, and stands in the list of those."""
+    dequeue(S, rep, x)
+    S.executions[x].status = ABORTED
+    S.executions[x].end = S.progress.now
+    S.executions[x].next = rep.dropped
+    rep.dropped = x
+
+
+@hot
 def admit(S: State, rep: Replica, budget: int) -> int:
     """Admit requests from the head of the queue while budget, slots and blocks last; returns the budget left."""
     size = S.settings.block_size
     limit = chunk_limit(S, rep)
     rep.blocked = NOT_BLOCKED
     while budget > 0 and rep.waiting > 0:
-        if rep.running >= S.settings.max_num_seqs:
+        if rep.running + rep.held >= S.settings.max_num_seqs:
             rep.blocked = BLOCKED_BY_SLOTS
             break
         x = rep.queue_head
+        if S.executions[x].gone:
+            drop(S, rep, x)
+            continue
         tokens = S.executions[x].prompt + S.executions[x].outputs
         count = prefix_hits(S, rep, x, tokens)
         idle_hits = 0

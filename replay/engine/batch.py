@@ -6,7 +6,7 @@ A decoding request is not touched in a step. It stands in two lists: that of the
 
 from __future__ import annotations
 
-from replay.engine.blocks import publish, release, take
+from replay.engine.blocks import linger, publish, release, take
 from replay.engine.kernel import hot
 from replay.engine.ledger import mark_decoding, settle
 from replay.engine.queue import enqueue
@@ -122,10 +122,13 @@ def book(S: State, slot: int, computed: int) -> None:
 
 
 @hot
-def vacate(S: State, rep: Replica, slot: int, computed: int, held: int) -> None:
-    """Take a request out of its slot: give back the `held` blocks, book the `computed` tokens."""
+def vacate(S: State, rep: Replica, slot: int, computed: int, held: int, lingers: bool) -> None:
+    """Take a request out of its slot: give back the `held` blocks, unless they linger; book the `computed` tokens."""
     x = S.slots[slot].execution
-    release(S, rep, slot, held)
+    if lingers:
+        linger(S, rep, slot, held)
+    else:
+        release(S, rep, slot, held)
     book(S, slot, computed)
     S.executions[x].peak = max(S.executions[x].peak, computed)
     S.executions[x].slot = NONE
@@ -157,10 +160,11 @@ def outputs_of(S: State, rep: Replica, slot: int) -> int:
 
 
 @hot
-def evict(S: State, rep: Replica, slot: int, given: int, extra: int) -> int:
+def evict(S: State, rep: Replica, slot: int, given: int, extra: int, lingers: bool) -> int:
     """A running request leaves its slot before its end; returns its execution.
 
-    `given`: tokens that the step being scheduled has given it already; `extra`: blocks that it took for them.
+    `given`: tokens that the step being scheduled has given it already; `extra`: blocks that it took for them;
+    `lingers`: it keeps its blocks for a while.
     """
     x = S.slots[slot].execution
     S.executions[x].outputs = outputs_of(S, rep, slot)
@@ -172,14 +176,14 @@ def evict(S: State, rep: Replica, slot: int, given: int, extra: int) -> int:
         held = settle(S, rep, slot)
         computed = S.slots[slot].offset - given
         remove_part(S, rep, slot)
-    vacate(S, rep, slot, computed, held)
+    vacate(S, rep, slot, computed, held, lingers)
     return x
 
 
 @hot
 def preempt(S: State, rep: Replica, slot: int, given: int, extra: int) -> None:
     """Blocks are short: a running request goes back to the queue, and will compute its tokens again."""
-    x = evict(S, rep, slot, given, extra)
+    x = evict(S, rep, slot, given, extra, False)
     S.executions[x].status = QUEUED
     S.ledgers[S.executions[x].ledger].preemptions += 1
     rep.preemptions += 1
@@ -199,6 +203,7 @@ def seat(S: State, rep: Replica, x: int, computed: int, hits: int) -> int:
     S.slots[slot].offset = computed
     S.slots[slot].computed_from = computed
     S.slots[slot].hits = hits
+    S.slots[slot].first_step = rep.steps
     S.slots[slot].run_next = NONE
     S.slots[slot].run_previous = rep.run_tail
     if rep.run_tail != NONE:

@@ -210,6 +210,49 @@ def release(S: State, rep: Replica, slot: int, held: int) -> None:
             S.blocks[b].state = state
 
 
+@hot
+def linger(S: State, rep: Replica, slot: int, held: int) -> None:
+    """The `held` blocks of a slot stay taken when its request has left it."""
+    x = S.slots[slot].execution
+    S.executions[x].lingering = held
+    S.executions[x].lingering_from = now_ns(S)
+    rep.lingering += held
+    if S.settings.caching:
+        for j in range(held):
+            S.lingering[(S.progress.linger_tail + j) & (len(S.lingering) - 1)] = S.table[slot, j]
+        S.progress.linger_tail += held
+
+
+@hot
+def charge_lingering(S: State, x: int) -> None:
+    """Charge execution `x` the time that its blocks have lingered."""
+    ledger = S.ledgers[S.executions[x].ledger]
+    span = now_ns(S) - S.executions[x].lingering_from
+    ledger.kv_block += S.executions[x].lingering * span
+    if S.executions[x].orphan:
+        ledger.stranded_kv += span
+        if not S.settings.caching:
+            ledger.stranded_kv_block += S.executions[x].lingering * span
+
+
+@cold
+def release_lingering(S: State, r: int, x: int) -> None:
+    """The blocks that execution `x` kept are let go: those of the execution that was aborted first."""
+    rep = S.replicas[r]
+    held = S.executions[x].lingering
+    charge_lingering(S, x)
+    S.executions[x].lingering = 0
+    rep.lingering -= held
+    last = len(S.slots) - 1
+    if S.settings.caching:
+        for j in range(held):
+            S.table[last, j] = S.lingering[(S.progress.linger_head + j) & (len(S.lingering) - 1)]
+        S.progress.linger_head += held
+    S.slots[last].execution = x
+    release(S, rep, last, held)
+    S.slots[last].execution = NONE
+
+
 @cold
 def leave_unattended(S: State, slot: int, held: int) -> None:
     """The last client of the slot's execution is gone: its blocks are stranded, but for those that others attend."""

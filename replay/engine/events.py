@@ -18,7 +18,7 @@ EXECUTION_ARRIVES = 8
 SCHEDULE = 9  # last: the scheduler sees all that has arrived
 
 # Kinds of events that are not named by their priority alone.
-ATTEMPT_AT_GATEWAY, DISCONNECT_AT_GATEWAY, ORPHAN_EXPIRES, ANSWER = 10, 11, 12, 13
+ATTEMPT_AT_GATEWAY, DISCONNECT_AT_GATEWAY, ORPHAN_EXPIRES, ANSWER, KV_IS_RELEASED = 10, 11, 12, 13, 14
 
 _PRIORITY_SHIFT = 48
 

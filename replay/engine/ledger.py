@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 
 from replay.engine.blocks import attend_again, leave_unattended, now_ns
-from replay.engine.kernel import hot
-from replay.engine.state import DECODING, FS, NS, RUNNING, Replica, State
+from replay.engine.kernel import cold, hot
+from replay.engine.state import DECODING, FS, NONE, NOT_BLOCKED, NS, RUNNING, Replica, State
 
 
 @hot
@@ -41,6 +41,7 @@ def mark_decoding(S: State, rep: Replica, slot: int) -> None:
     S.slots[slot].group_mark = rep.group_total
     S.slots[slot].marginal_mark = rep.marginal_total
     S.slots[slot].crossed_mark = S.residues[rep.index, S.slots[slot].residue].crossed
+    S.slots[slot].poll_mark = rep.clock
 
 
 @hot
@@ -57,6 +58,7 @@ def settle_decoding(S: State, rep: Replica, slot: int) -> None:
     else:
         ledger.attended_decode += charge
     ledger.marginal += rep.marginal_total - S.slots[slot].marginal_mark + context
+    ledger.poll += S.settings.poll_fs * (rep.clock - S.slots[slot].poll_mark)
 
 
 @hot
@@ -107,6 +109,7 @@ def open_slot(S: State, slot: int) -> None:
 @hot
 def become_orphan(S: State, x: int) -> None:
     """Nobody waits for execution `x` any more."""
+    S.executions[x].unattended_at = S.progress.now
     if S.executions[x].status == RUNNING:
         slot = S.executions[x].slot
         held = settle(S, S.replicas[S.executions[x].replica], slot)
@@ -147,14 +150,19 @@ def charge_chunk(S: State, slot: int, token_fs: int, share_fs: int, kv_fs: float
     else:
         own += (S.settings.attention * n * (before + 0.5 * n) + S.settings.context * before) * FS
     ledger = S.ledgers[S.executions[x].ledger]
-    ledger.marginal += int(marginal * FS + own + 0.5)
+    S.slots[slot].chunk_marginal = int(marginal * FS + own + 0.5)
+    ledger.marginal += S.slots[slot].chunk_marginal
+    ledger.poll += S.settings.poll_fs
     charge = n * token_fs + share_fs + math.floor(own + 0.5)
     again = min(after, S.executions[x].peak) - before
+    part = 0
     if again > 0:
         ledger.recomputed += again
         part = charge if again == n else int(charge * (again / n))
         ledger.recompute += part
         charge -= part
+    S.slots[slot].chunk_charge = charge
+    S.slots[slot].chunk_again = part
     if S.executions[x].orphan:
         if decodes:
             ledger.orphan_decode += charge
@@ -171,9 +179,10 @@ def charge_chunk(S: State, slot: int, token_fs: int, share_fs: int, kv_fs: float
 def post_step(S: State, rep: Replica, decoding: int, chunks: int, tokens: int, mixed: bool, duration: float) -> None:
     """Enter one step in the ledger: `decoding` rows of the group, `chunks` chunk rows, `tokens` in all.
 
-    The clock has been advanced; slots that do not take part are out of the group by now.
+    Slots that are held for aborted requests are rows of one token beside them. The clock has been advanced; slots that
+    do not take part are out of the group by now.
     """
-    rows = decoding + chunks
+    rows = decoding + chunks + rep.held
     rate = S.step_seconds[tokens] / tokens * FS + rep.token_carry
     token_fs = math.floor(rate)
     rep.token_carry = rate - token_fs
@@ -183,6 +192,9 @@ def post_step(S: State, rep: Replica, decoding: int, chunks: int, tokens: int, m
     kv_fs = S.settings.kv_token * FS
     if mixed:
         kv_fs *= S.settings.mixed_kv_factor
+    if rep.held > 0:
+        own = S.settings.decode + S.settings.sequence
+        rep.held_total += token_fs + share_fs + math.floor(own * FS + 0.5)
     if decoding > 0:
         post_decoding(S, rep, tokens, rows, token_fs, share_fs, kv_fs)
     for k in range(chunks):
@@ -197,13 +209,62 @@ def post_decoding(S: State, rep: Replica, tokens: int, rows: int, token_fs: int,
     rate = kv_fs + rep.context_carry
     context_fs = math.floor(rate)
     rep.context_carry = rate - context_fs
-    rep.row_total += token_fs + share_fs + math.floor(own * FS + 0.5)
+    rep.step_row = token_fs + share_fs + math.floor(own * FS + 0.5)
+    rep.step_context = context_fs
+    rep.row_total += rep.step_row
     rep.context_total += context_fs
     rep.group_total += context_fs * rep.clock
     marginal = S.step_seconds[tokens] - S.step_seconds[tokens - 1] + own
     if rows == 1:
         marginal += S.settings.overhead
-    rep.marginal_total += math.floor(marginal * FS + 0.5)
+    rep.step_marginal = math.floor(marginal * FS + 0.5)
+    rep.marginal_total += rep.step_marginal
+
+
+@cold
+def give_back_rest(S: State, r: int, slot: int) -> float:
+    """The row of `slot` in the step in flight is computed no further: take what is left of it out of the ledger.
+
+    Returns the seconds by which the step becomes shorter. The rows of a step advance together, so that what is left of
+    each is the share of the whole that is left.
+    """
+    rep = S.replicas[r]
+    left = rep.wake_at - S.progress.now
+    if left <= 0.0 or rep.step_cost <= 0.0:
+        return 0.0
+    x = S.slots[slot].execution
+    again = 0
+    decodes = S.slots[slot].kind == DECODING
+    if decodes:
+        charge = rep.step_row + rep.step_context * (rep.clock + S.slots[slot].offset)
+        marginal = rep.step_marginal + rep.step_context * (rep.clock + S.slots[slot].offset)
+    else:
+        charge = S.slots[slot].chunk_charge
+        again = S.slots[slot].chunk_again
+        marginal = S.slots[slot].chunk_marginal
+        decodes = S.slots[slot].tokens == 1 and S.slots[slot].offset - 1 >= S.executions[x].prompt
+    cost = (charge + again + S.settings.poll_fs) / FS
+    share = min(left / rep.step_cost, 1.0)
+    seconds = min(share * cost, left)
+    ledger = S.ledgers[S.executions[x].ledger]
+    ledger.recompute -= int(share * again)
+    ledger.poll -= int(share * S.settings.poll_fs)
+    ledger.marginal -= int(share * marginal)
+    charge = int(share * charge)
+    if S.executions[x].orphan and S.executions[x].unattended_at <= rep.step_start:
+        if decodes:
+            ledger.orphan_decode -= charge
+        else:
+            ledger.orphan_prefill -= charge
+    elif decodes:
+        ledger.attended_decode -= charge
+    else:
+        ledger.attended_prefill -= charge
+    rep.step_cost -= cost
+    post_busy(S, rep, -seconds)
+    if S.settings.trace:
+        S.steps[rep.traced_step].duration -= seconds
+    return seconds
 
 
 @hot
@@ -212,6 +273,63 @@ def post_busy(S: State, rep: Replica, duration: float) -> None:
     ns = math.floor(whole)
     rep.busy_carry = whole - ns
     rep.busy_ns += ns
+
+
+@hot
+def hold_slot(S: State, rep: Replica, x: int, steps: int) -> None:
+    """The slot of aborted execution `x` stays a row of the batch for `steps` more steps."""
+    S.executions[x].held_until = rep.clock + steps
+    S.executions[x].held_mark = rep.held_total
+    place = S.executions[x].held_until & S.settings.finish_mask
+    S.executions[x].child = S.held[rep.index, place]
+    S.held[rep.index, place] = x
+    S.executions[x].previous = NONE
+    S.executions[x].next = rep.held_head
+    if rep.held_head != NONE:
+        S.executions[rep.held_head].previous = x
+    rep.held_head = x
+    rep.held += 1
+
+
+@hot
+def charge_held(S: State, rep: Replica, x: int) -> None:
+    """Charge execution `x` for the slot that it has held since it was charged last."""
+    S.ledgers[S.executions[x].ledger].held_slot += rep.held_total - S.executions[x].held_mark
+    S.executions[x].held_mark = rep.held_total
+
+
+@hot
+def give_up_held(S: State, rep: Replica) -> None:
+    """Slots whose time is up at the end of this step are free."""
+    place = rep.clock & S.settings.finish_mask
+    x = S.held[rep.index, place]
+    S.held[rep.index, place] = NONE
+    while x != NONE:
+        charge_held(S, rep, x)
+        left = S.executions[x].previous
+        right = S.executions[x].next
+        if left != NONE:
+            S.executions[left].next = right
+        else:
+            rep.held_head = right
+        if right != NONE:
+            S.executions[right].previous = left
+        rep.held -= 1
+        rep.blocked = NOT_BLOCKED
+        x = S.executions[x].child
+
+
+@hot
+def give_up_all_held(S: State, rep: Replica) -> None:
+    """The batch is empty: no slot is held any longer."""
+    x = rep.held_head
+    while x != NONE:
+        charge_held(S, rep, x)
+        S.held[rep.index, S.executions[x].held_until & S.settings.finish_mask] = NONE
+        x = S.executions[x].next
+    rep.held_head = NONE
+    rep.held = 0
+    rep.blocked = NOT_BLOCKED
 
 
 @hot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from replay.engine.batch import book, outputs_of
-from replay.engine.blocks import ATTENDED, unstrand
+from replay.engine.blocks import ATTENDED, charge_lingering, release_lingering, unstrand
 from replay.engine.clients import call_arrives, deliver, response_arrives, retry_is_sent, times_out, user_leaves
 from replay.engine.events import (
     ABORT_ARRIVES,
@@ -15,6 +15,7 @@ from replay.engine.events import (
     DELIVER,
     DISCONNECT_AT_GATEWAY,
     EXECUTION_ARRIVES,
+    KV_IS_RELEASED,
     ORPHAN_EXPIRES,
     RETRY_IS_SENT,
     SCHEDULE,
@@ -28,9 +29,18 @@ from replay.engine.events import (
 )
 from replay.engine.gateway import attempt_arrives, disconnect_arrives, execution_ended, orphan_expires
 from replay.engine.kernel import cold, entry, hot
-from replay.engine.ledger import settle, step_overhead_s
+from replay.engine.ledger import charge_held, give_back_rest, give_up_all_held, settle, step_overhead_s
 from replay.engine.queue import enqueue
-from replay.engine.scheduler import abort, coast, end_step, finish, room_to_trace, schedule, unread_tokens
+from replay.engine.scheduler import (
+    abort,
+    coast,
+    end_step,
+    finish,
+    is_in_flight,
+    room_to_trace,
+    schedule,
+    unread_tokens,
+)
 from replay.engine.state import (
     BLOCKED_BY_BLOCKS,
     DECODING,
@@ -38,7 +48,12 @@ from replay.engine.state import (
     INFINITY,
     NONE,
     NOT_BLOCKED,
+    ORACLE,
     OUT_OF_ROOM,
+    POLL,
+    PUSH,
+    QUEUED,
+    RUNNING,
     SLICE_ENDED,
     STUCK,
     Replica,
@@ -117,6 +132,95 @@ def execution_arrives(S: State, x: int) -> None:
 
 @hot
 def abort_arrives(S: State, x: int) -> None:
+    """An abort reaches the engine, which notices it in its own way."""
+    if S.settings.detection == PUSH:
+        push_arrives(S, x)
+    elif S.settings.detection == POLL:
+        cancel_lies_ready(S, x)
+    elif S.settings.detection == ORACLE:
+        abort_at_once(S, x)
+
+
+@hot
+def cancel_lies_ready(S: State, x: int) -> None:
+    """An engine that polls sees the cancel when it next looks at the request; in the queue, when it could admit it."""
+    S.executions[x].gone = 1
+    rep = S.replicas[S.executions[x].replica]
+    if S.executions[x].status == RUNNING:
+        k = S.settings.poll_tokens
+        if S.settings.poll_phase:
+            k -= (rep.steps - S.slots[S.executions[x].slot].first_step) % k
+        await_look(S, rep, x, (rep.steps + k) & S.settings.due_mask)
+    elif S.executions[x].queued < INFINITY and S.executions[x].status == QUEUED:
+        if rep.blocked == BLOCKED_BY_BLOCKS:
+            rep.blocked = NOT_BLOCKED
+        if not rep.stepping:
+            wake(S, rep, S.progress.now, SCHEDULE)
+
+
+@hot
+def await_look(S: State, rep: Replica, x: int, place: int) -> None:
+    """Execution `x` goes to the end of those that are looked at in `place`: a ring, of which the last is known."""
+    last = S.due[rep.index, place]
+    if last == NONE:
+        S.inbox[x] = x
+    else:
+        S.inbox[x] = S.inbox[last]
+        S.inbox[last] = x
+    S.due[rep.index, place] = x
+
+
+@hot
+def read_due(S: State, rep: Replica) -> None:
+    """At the end of a step, abort the requests whose cancels are seen now, in the order in which they came."""
+    place = rep.steps & S.settings.due_mask
+    last = S.due[rep.index, place]
+    if last == NONE:
+        return
+    S.due[rep.index, place] = NONE
+    x = last
+    while True:
+        x = S.inbox[x]
+        if S.executions[x].status == RUNNING:
+            abort_now(S, rep, x)
+        if x == last:
+            break
+
+
+@hot
+def abort_now(S: State, rep: Replica, x: int) -> None:
+    """Abort execution `x`, and tell the gateway if it was still alive."""
+    if abort(S, rep, x):
+        execution_ended(S, x)
+        if S.executions[x].lingering > 0:
+            post(S, S.settings.kv_delay, KV_IS_RELEASED, x)
+
+
+@hot
+def abort_at_once(S: State, x: int) -> None:
+    """Abort execution `x` in mid-step: what is left of its row is not computed. Before it arrives, wait for it."""
+    rep = S.replicas[S.executions[x].replica]
+    if S.executions[x].queued == INFINITY:
+        S.executions[x].gone = 1
+        return
+    if S.executions[x].status == RUNNING and is_in_flight(S, rep, S.executions[x].slot):
+        seconds = give_back_rest(S, rep.index, S.executions[x].slot)
+        wake(S, rep, max(rep.wake_at - seconds, S.progress.now), STEP_ENDS)
+    abort_now(S, rep, x)
+
+
+@hot
+def kv_is_released(S: State, x: int) -> None:
+    """The blocks that an aborted execution kept are free."""
+    rep = S.replicas[S.executions[x].replica]
+    release_lingering(S, rep.index, x)
+    rep.blocked = NOT_BLOCKED
+    if not rep.stepping and rep.waiting > 0:
+        wake(S, rep, S.progress.now, SCHEDULE)
+
+
+@hot
+def push_arrives(S: State, x: int) -> None:
     """An abort lies in the replica's inbox until its step ends."""
     rep = S.replicas[S.executions[x].replica]
     S.inbox[x] = NONE
@@ -143,14 +247,14 @@ def read_inbox(S: State, rep: Replica) -> None:
         if rep.stepping and S.executions[x].arrived_in_step == rep.steps:
             break
         rep.inbox_first = S.inbox[x]
-        if abort(S, rep, x):
-            execution_ended(S, x)
+        abort_now(S, rep, x)
 
 
 @hot
 def step_ends(S: State, rep: Replica) -> None:
     """The replica's step is over: aborts first, then its outputs."""
     read_inbox(S, rep)
+    read_due(S, rep)
     end_step(S, rep)
     rep.stepping = 0
     for k in range(rep.finished):
@@ -167,7 +271,15 @@ def rest(S: State, rep: Replica) -> None:
     if rep.running > 0 or rep.waiting > 0 or rep.inbox_first != NONE:
         wake(S, rep, S.progress.now, SCHEDULE)
     else:
-        wake(S, rep, INFINITY, SCHEDULE)
+        go_idle(S, rep)
+
+
+@hot
+def go_idle(S: State, rep: Replica) -> None:
+    """Nothing to run: the batch is empty, and no slot of it is held."""
+    if rep.held > 0:
+        give_up_all_held(S, rep)
+    wake(S, rep, INFINITY, SCHEDULE)
 
 
 @hot
@@ -175,15 +287,21 @@ def start_step(S: State, rep: Replica) -> bool:
     """Schedule the replica's next step; False when it only goes round in circles."""
     read_inbox(S, rep)
     if rep.running == 0 and rep.waiting == 0:
-        wake(S, rep, INFINITY, SCHEDULE)
+        go_idle(S, rep)
         return True
     coast(S, rep, next_outside(S))
     duration = schedule(S, rep)
+    while rep.dropped != NONE:
+        execution_ended(S, rep.dropped)
+        rep.dropped = S.executions[rep.dropped].next
     if duration >= 0.0:
         S.progress.steps += 1
         rep.empty_steps = 0
         rep.stepping = 1
         wake(S, rep, S.progress.now + duration, STEP_ENDS)
+        return True
+    if rep.lingering > 0:
+        wake(S, rep, INFINITY, SCHEDULE)
         return True
     rep.empty_steps += 1
     wake(S, rep, S.progress.now, SCHEDULE)
@@ -200,6 +318,7 @@ def has_room(S: State) -> bool:
         and p.ledgers + S.settings.max_num_seqs < len(S.ledgers)
         and p.heap + S.settings.max_num_seqs + 8 < len(S.heap)
         and p.samples + S.settings.replicas < len(S.samples)
+        and p.linger_tail - p.linger_head + S.settings.linger_most < len(S.lingering)
         and (not S.settings.trace or room_to_trace(S))
     )
 
@@ -254,6 +373,8 @@ def handle(S: State, kind: int, argument: int) -> bool:
         orphan_expires(S, argument)
     elif kind == ANSWER:
         response_arrives(S, argument)
+    elif kind == KV_IS_RELEASED:
+        kv_is_released(S, argument)
     return True
 
 
@@ -338,6 +459,14 @@ def close_books(S: State) -> None:
     for b in range(len(S.blocks)):
         if 0 < S.blocks[b].state < ATTENDED:
             unstrand(S, b)
+    for x in range(S.progress.executions):
+        if S.executions[x].lingering > 0:
+            charge_lingering(S, x)
+    for r in range(S.settings.replicas):
+        x = S.replicas[r].held_head
+        while x != NONE:
+            charge_held(S, S.replicas[r], x)
+            x = S.executions[x].next
 
 
 @entry

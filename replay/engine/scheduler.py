@@ -10,7 +10,7 @@ from replay.engine.admission import admit, may_skip_admission
 from replay.engine.batch import evict, join_group, leave_group, remove_part, vacate
 from replay.engine.blocks import credit_salvage
 from replay.engine.kernel import cold, hot
-from replay.engine.ledger import post_step, settle, step_overhead_s
+from replay.engine.ledger import give_up_held, hold_slot, post_step, settle, step_overhead_s
 from replay.engine.queue import dequeue
 from replay.engine.running import decode_blocks, resume_paused, running_in_order, running_walk, runs_in_order
 from replay.engine.state import (
@@ -48,7 +48,7 @@ def schedule(S: State, rep: Replica) -> float:
     elif not may_skip_admission(S, rep):
         budget = admit(S, rep, budget)
     duration = NOTHING
-    if budget < S.settings.max_tokens:
+    if budget < S.settings.max_tokens or rep.held > 0:
         duration = enter_step(S, rep, S.settings.max_tokens - budget)
     resume_paused(S, rep)
     return duration
@@ -81,13 +81,16 @@ def enter_step(S: State, rep: Replica, tokens: int) -> float:
     kv_seconds = S.settings.kv_token * kv
     if mixed:
         kv_seconds *= S.settings.mixed_kv_factor
-    duration = step_overhead_s(S, rep.decoding + rep.chunks, tokens, decode) + kv_seconds
-    duration += S.settings.attention * attention + S.settings.context * context
+    rows = rep.decoding + rep.chunks
+    duration = step_overhead_s(S, rows + rep.held, tokens + rep.held, decode + rep.held) + kv_seconds
+    duration += S.settings.attention * attention + S.settings.context * context + S.settings.poll * rows
     rep.clock += 1
     rep.context += rep.decoding
     rep.steps += 1
     rep.decoded = rep.decoding
-    post_step(S, rep, rep.decoding, rep.chunks, tokens, mixed, duration)
+    rep.step_start = S.progress.now
+    rep.step_cost = duration
+    post_step(S, rep, rep.decoding, rep.chunks, tokens + rep.held, mixed, duration)
     if S.settings.trace:
         trace_step(S, rep.index, duration, tokens - decode, decode)
     return duration
@@ -99,6 +102,7 @@ def trace_step(S: State, r: int, duration: float, prefill: int, decode: int) -> 
     rep = S.replicas[r]
     k = S.progress.traced_steps
     S.progress.traced_steps += 1
+    rep.traced_step = k
     step = S.steps[k]
     step.replica = r
     step.step = rep.steps - 1
@@ -137,10 +141,11 @@ def coast(S: State, rep: Replica, horizon: float) -> None:
         return
     size = S.settings.block_size
     decode = rep.decoding
+    rows = decode + rep.held
     rep.chunks = 0
     rep.preempted = 0
-    overhead = step_overhead_s(S, decode, decode, decode)
-    while S.finishing[rep.index, (rep.clock + 1) & S.settings.finish_mask] == NONE:
+    overhead = step_overhead_s(S, rows, rows, rows) + S.settings.poll * decode
+    while nothing_is_due(S, rep):
         need = S.residues[rep.index, rep.clock % size].count
         duration = overhead + S.settings.kv_token * (rep.context + decode)
         if need > rep.free or S.progress.now + duration >= horizon:
@@ -153,11 +158,22 @@ def coast(S: State, rep: Replica, horizon: float) -> None:
         rep.context += decode
         rep.steps += 1
         rep.computed_output += decode
-        post_step(S, rep, decode, 0, decode, False, duration)
+        post_step(S, rep, decode, 0, rows, False, duration)
         if S.settings.trace:
             trace_step(S, rep.index, duration, 0, decode)
         S.progress.steps += 1
         S.progress.now += duration
+
+
+@hot
+def nothing_is_due(S: State, rep: Replica) -> bool:
+    """Whether at the end of the next step nobody finishes, no cancel is noticed and no held slot is given up."""
+    place = (rep.clock + 1) & S.settings.finish_mask
+    return (
+        S.finishing[rep.index, place] == NONE
+        and S.due[rep.index, (rep.steps + 1) & S.settings.due_mask] == NONE
+        and S.held[rep.index, place] == NONE
+    )
 
 
 @hot
@@ -176,6 +192,14 @@ def unread_tokens(S: State, rep: Replica, slot: int) -> int:
 
 
 @hot
+def is_in_flight(S: State, rep: Replica, slot: int) -> bool:
+    """Whether the slot is a row of the step that runs now."""
+    if S.slots[slot].kind == DECODING:
+        return unread_tokens(S, rep, slot) > 0
+    return rep.stepping > 0 and S.slots[slot].pass_no == rep.passes
+
+
+@hot
 def abort(S: State, rep: Replica, x: int) -> bool:
     """Abort execution `x` now, wherever it is; returns whether it was still alive.
 
@@ -190,8 +214,10 @@ def abort(S: State, rep: Replica, x: int) -> bool:
         slot = S.executions[x].slot
         unread = unread_tokens(S, rep, slot)
         rep.decoded -= unread
-        evict(S, rep, slot, 0, 0)
+        evict(S, rep, slot, 0, 0, S.settings.kv_delay > 0.0)
         S.executions[x].outputs -= unread
+        if S.settings.holds_slots:
+            hold_slot(S, rep, x, S.executions[x].output - S.executions[x].outputs)
     else:
         return False
     S.executions[x].status = ABORTED
@@ -210,6 +236,8 @@ def end_step(S: State, rep: Replica) -> None:
     slot = S.finishing[rep.index, rep.clock & S.settings.finish_mask]
     rep.computed_output += rep.decoded
     rep.decoded = 0
+    if rep.held > 0:
+        give_up_held(S, rep)
     while slot != NONE:
         add_finished(S, rep, slot)
         slot = S.slots[slot].finish_next
@@ -256,7 +284,7 @@ def finish(S: State, rep: Replica, slot: int) -> int:
         computed = S.slots[slot].offset
         remove_part(S, rep, slot)
     S.executions[x].outputs = S.executions[x].output
-    vacate(S, rep, slot, computed, held)
+    vacate(S, rep, slot, computed, held, False)
     S.executions[x].status = FINISHED
     S.executions[x].end = S.progress.now
     return x

@@ -12,10 +12,11 @@ import pyarrow.compute as pc
 from replay.engine import state as st
 from replay.engine.identity import BlockKeys, block_keys, content_keys, dense
 from replay.errors import BadConfig
-from replay.policies.knobs import Client, Fleet, Policy
+from replay.policies.knobs import Cancellation, Client, Fleet, Policy
 from replay.profiles.profile import EngineSettings, Profile, StepTime
 
 GROWN = ("attempts", "executions", "ledgers", "heap", "inbox", "samples", "steps", "rows")
+DETECTION = {"push": st.PUSH, "poll": st.POLL, "oracle": st.ORACLE, "never": st.NEVER}
 """Arrays whose need is not known beforehand."""
 
 
@@ -144,6 +145,7 @@ def settings_record(
         "content_base": keys.content_base,
         "replicas": fleet.replicas,
     }
+    values |= cancellation_settings(policy.cancellation)
     if policy.budget is not None:
         values |= {
             "has_budget": True,
@@ -154,6 +156,23 @@ def settings_record(
     for name, value in values.items():
         record[name] = value
     return record
+
+
+def cancellation_settings(cancellation: Cancellation) -> dict[str, Any]:
+    """How engines handle cancels; a look costs each row of each step its share of an interval."""
+    polls = cancellation.detection == "poll"
+    every = cancellation.poll_every_tokens if polls else 1
+    poll = cancellation.poll_cost_s / every if polls else 0.0
+    return {
+        "detection": DETECTION[cancellation.detection],
+        "poll_tokens": every,
+        "poll_phase": cancellation.poll_lag == "phase",
+        "poll": poll,
+        "poll_fs": round(poll * st.FS),
+        "due_mask": power_of_two(every + 2) - 1 if polls else 0,
+        "kv_delay": cancellation.kv_release_delay_s,
+        "holds_slots": not cancellation.repack,
+    }
 
 
 def power_of_two(n: int) -> int:
@@ -168,7 +187,16 @@ def replica_array(settings: npt.NDArray[Any]) -> npt.NDArray[Any]:
     array["index"] = array["wake_place"] = np.arange(n)
     array["wake_at"] = np.inf
     array["wake_kind"] = 9
-    for name in ("queue_head", "queue_tail", "run_head", "run_tail", "inbox_first", "inbox_last"):
+    for name in (
+        "queue_head",
+        "queue_tail",
+        "run_head",
+        "run_tail",
+        "inbox_first",
+        "inbox_last",
+        "held_head",
+        "dropped",
+    ):
         array[name] = st.NONE
     array["slots_free"] = settings["max_num_seqs"][0]
     array["free"] = settings["num_blocks"][0] - 1
@@ -188,7 +216,7 @@ def new_state(
     settings = settings_record(array, keys, policy, profile, fleet, seed)
     settings["trace"] = trace
     replicas, seqs = fleet.replicas, engine.max_num_seqs
-    slots = np.zeros(replicas * seqs, st.SLOT)
+    slots = np.zeros(replicas * seqs + 1, st.SLOT)  # the last one is for what lingers
     slots["execution"] = st.NONE
     i4 = np.int32
     blocks = engine.num_blocks if caching else 1
@@ -203,13 +231,15 @@ def new_state(
     progress = np.zeros(1, st.PROGRESS)
     progress["next_sample"] = np.inf
     progress["ledgers"] = st.NO_PAGE + 1
+    lazy = caching and policy.cancellation.kv_release_delay_s > 0
+    settings["linger_most"] = seqs * sequence_blocks if lazy else 0
     first_block = np.arange(replicas, dtype=i4)[:, None] * blocks
     buckets = int(array["bucket"].max(initial=0)) + 1
     n = len(array) + 16
     return st.State(
         settings=settings[0],
         progress=progress[0],
-        step_seconds=step_seconds(profile.step_time, engine.max_num_batched_tokens),
+        step_seconds=step_seconds(profile.step_time, engine.max_num_batched_tokens + seqs),
         calls=array,
         attempts=np.zeros(n, st.ATTEMPT),
         executions=np.zeros(n, st.EXECUTION),
@@ -229,7 +259,7 @@ def new_state(
         buckets=np.full((replicas, int(settings["table_mask"][0]) + 1 if caching else 1), st.NONE, i4),
         ring=np.zeros((replicas, int(settings["ring_mask"][0]) + 1 if caching else 1), i4),
         blank=first_block + np.arange(blocks, 0, -1, dtype=i4)[None, 1:] if caching else np.zeros((replicas, 1), i4),
-        table=np.zeros((replicas * seqs if caching else 1, sequence_blocks), i4),
+        table=np.zeros((replicas * seqs + 1 if caching else 1, sequence_blocks), i4),
         hits=np.zeros(sequence_blocks, i4),
         hashes=keys.keys,
         key_execution=np.full(int(array["key"].max(initial=0)) + 1, st.NONE, i4),
@@ -237,6 +267,9 @@ def new_state(
         heap=np.zeros(seqs + 1024, st.EVENT),
         soon=np.zeros(power_of_two(seqs + 64), st.EVENT),
         inbox=np.zeros(n, i4),
+        due=np.full((replicas, int(settings["due_mask"][0]) + 1), st.NONE, i4),
+        held=np.full((replicas, int(settings["finish_mask"][0]) + 1), st.NONE, i4),
+        lingering=np.zeros(power_of_two(2 * int(settings["linger_most"][0]) + 2), i4),
         samples=np.zeros(replicas + 1024, st.SAMPLE),
         steps=np.zeros(4096 if trace else 1, st.STEP),
         rows=np.zeros(2 * seqs + 4096 if trace else 1, st.ROW),
@@ -262,4 +295,14 @@ def grown(state: st.State) -> st.State:
         if int(wanted[name]) >= len(array) > 1:
             larger[name] = np.zeros(2 * len(array), array.dtype)
             larger[name][: len(array)] = array
+    if progress["linger_tail"] - progress["linger_head"] + state.settings["linger_most"] >= len(state.lingering):
+        larger["lingering"] = longer_ring(state.lingering, int(progress["linger_head"]), int(progress["linger_tail"]))
     return state._replace(**larger)
+
+
+def longer_ring(ring: npt.NDArray[Any], head: int, tail: int) -> npt.NDArray[Any]:
+    """A ring twice as long, with what stands from `head` to `tail` in its places."""
+    longer = np.zeros(2 * len(ring), ring.dtype)
+    places = np.arange(head, tail)
+    longer[places & (len(longer) - 1)] = ring[places & (len(ring) - 1)]
+    return longer

@@ -23,6 +23,8 @@ LIVE, DELIVERED, LEFT, RETRIES_EXHAUSTED, BUDGET_EXHAUSTED, TOO_LONG = 0, 1, 2, 
 WHOLE, STREAMED, UNKNOWN = 0, 1, 2
 # Why the head of the queue was not admitted: it could have been, no slot is free, not enough blocks are.
 NOT_BLOCKED, BLOCKED_BY_SLOTS, BLOCKED_BY_BLOCKS = 0, 1, 2
+# How an engine notices a cancel.
+PUSH, POLL, ORACLE, NEVER = 0, 1, 2, 3
 # How a run came back to Python.
 DONE, SLICE_ENDED, OUT_OF_ROOM, STUCK = 0, 1, 2, 3
 
@@ -52,21 +54,22 @@ ATTEMPT = _record(
 )
 
 EXECUTION = _record(
-    f8="queued admitted first_output end orphaned_at",
-    i8="arrived_in_step",
-    i4="call replica prompt output outputs attempts attended connected waiters slot ledger peak next previous child",
-    i1="status orphan abort_sent",
+    f8="queued admitted first_output end orphaned_at unattended_at",
+    i8="arrived_in_step held_until held_mark lingering_from",
+    i4="call replica prompt output outputs attempts attended connected waiters slot ledger peak next previous child "
+    "lingering",
+    i1="status orphan abort_sent gone",
 )
 
 LEDGER = _record(
     i8="attended_prefill attended_decode orphan_prefill orphan_decode recompute marginal kv_block stranded_kv_block "
-    "stranded_kv computed_prompt computed",
+    "stranded_kv computed_prompt computed poll held_slot",
     i4="cached recomputed preemptions salvaged_tokens",
 )
 
 SLOT = _record(
     i8="admission pass_no row_mark context_mark group_mark marginal_mark crossed_mark kv_mark_ns stranded_from_ns "
-    "offset",
+    "offset first_step poll_mark chunk_charge chunk_again chunk_marginal",
     i4="execution computed_from tokens hits blocks_mark residue run_previous run_next finish_previous finish_next "
     "residue_previous residue_next",
     i1="kind",
@@ -74,13 +77,13 @@ SLOT = _record(
 """`offset` is the computed tokens of a prefilling request; of a decoding one, those less the replica's `clock`."""
 
 REPLICA = _record(
-    f8="wake_at token_carry share_carry context_carry busy_carry",
-    i8="clock steps passes admissions context row_total context_total group_total marginal_total busy_ns allocated "
-    "released counter_prompt computed_prompt computed_output preemptions free "
-    "ring_head ring_tail",
+    f8="wake_at token_carry share_carry context_carry busy_carry step_start step_cost",
+    i8="clock steps passes admissions context row_total context_total group_total marginal_total held_total busy_ns "
+    "allocated released counter_prompt computed_prompt computed_output preemptions free ring_head ring_tail "
+    "step_row step_context step_marginal traced_step lingering",
     i4="index running decoding prefilling waiting queue_head queue_tail run_head run_tail slots_free blocked chunks "
     "completed finished decoded preempted walked stepping empty_steps blank_count inbox_first inbox_last outstanding "
-    "wake_kind wake_place",
+    "wake_kind wake_place held held_head dropped",
 )
 """`clock` counts steps: a decoding request has computed `clock + offset` tokens, and is not touched in a step."""
 
@@ -107,17 +110,18 @@ STEP = _record(
 ROW = _record(i8="step", i4="replica execution tokens")
 
 SETTINGS = _record(
-    f8="decode kv_token mixed_kv_factor attention context overhead sequence "
+    f8="decode kv_token mixed_kv_factor attention context overhead sequence poll kv_delay "
     "to_gateway to_engine cancel_delay orphan_ttl result_ttl backoff_base backoff_factor backoff_cap backoff_jitter "
     "budget_deposit budget_cost budget_cap until sample_interval",
     i8="seed calls max_attempts block_size max_num_seqs max_tokens chunk_limit watermark ring_mask table_mask "
-    "finish_mask stride content_base replicas num_blocks",
-    i1="caching by_priority first_token_timeout coalesce least_outstanding has_budget trace",
+    "finish_mask stride content_base replicas num_blocks poll_fs poll_tokens due_mask linger_most",
+    i1="caching by_priority first_token_timeout coalesce least_outstanding has_budget trace detection poll_phase "
+    "holds_slots",
 )
 
 PROGRESS = _record(
     f8="now next_sample",
-    i8="posted steps sampled soon_head soon_tail",
+    i8="posted steps sampled soon_head soon_tail linger_head linger_tail",
     i4="next_call attempts executions ledgers heap samples traced_steps traced_rows",
 )
 
@@ -159,6 +163,9 @@ class State(NamedTuple):
     heap: Any
     soon: Any  # events caused without delay, in order
     inbox: Any  # aborts that wait for the end of a replica's step
+    due: Any  # ring over steps: executions whose cancel is noticed at the end of one
+    held: Any  # ring over steps: aborted executions whose slot is given back at the end of one
+    lingering: Any  # ring: blocks that aborted executions keep for a while
     samples: Any
     steps: Any
     rows: Any

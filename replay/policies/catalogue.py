@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -12,14 +12,36 @@ from replay.policies.knobs import Policy
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A policy of the catalogue: what it does in a sentence, and the knobs it turns."""
+    """A policy of the catalogue: what it does in a sentence, the knobs it turns, and which question it answers."""
 
     summary: str
     knobs: Mapping[str, Any]
+    family: Literal["retries", "cancellation"] = "retries"
 
 
 RESULT_TTL_S = 120.0
 """How long the coalescing policies keep a finished result."""
+POLL_COST_S = 2e-6
+"""What a look at one request takes: a flag that another thread sets."""
+KV_RELEASE_DELAY_S = 0.05
+"""How long lazy release keeps blocks: a few decoding steps."""
+
+
+def cancellation(summary: str, **knobs: Any) -> Entry:
+    """A policy of how the engine handles a cancel that the gateway sends at once."""
+    return Entry(summary, {"gateway": {"orphan_ttl_s": 0.0}, "cancellation": knobs}, "cancellation")
+
+
+def poll(tokens: int) -> Entry:
+    """The engine looks for cancels now and then."""
+    every = "at every token" if tokens == 1 else f"every {tokens} tokens"
+    return cancellation(
+        f"the engine looks for a cancel {every}, and aborts a whole interval after it",
+        detection="poll",
+        poll_every_tokens=tokens,
+        poll_cost_s=POLL_COST_S,
+    )
+
 
 CATALOGUE: Mapping[str, Entry] = {
     "no_retry": Entry(
@@ -46,6 +68,19 @@ CATALOGUE: Mapping[str, Entry] = {
         "a retry joins the running request; one that nobody waits for is aborted",
         {"gateway": {"coalesce": True, "orphan_ttl_s": 0.0, "result_ttl_s": RESULT_TTL_S}},
     ),
+    "no_cancel_handling": cancellation("the engine takes no notice of cancels", detection="never"),
+    "poll_every_1": poll(1),
+    "poll_every_2": poll(2),
+    "poll_every_4": poll(4),
+    "poll_every_8": poll(8),
+    "push_cancel": cancellation("the engine aborts at the end of the running step", detection="push"),
+    "push_cancel_lazy_kv": cancellation(
+        "as push_cancel, but the KV blocks are given back later", kv_release_delay_s=KV_RELEASE_DELAY_S
+    ),
+    "push_cancel_no_repack": cancellation(
+        "as push_cancel, but the batch slot stays taken for the outputs that were left", repack=False
+    ),
+    "perfect_immediate_cancel": cancellation("the engine aborts in mid-step, at no cost", detection="oracle"),
 }
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from replay.policies.knobs import Client, Gateway, Policy
+from replay.policies.knobs import Cancellation, Client, Gateway, Policy
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +42,10 @@ class Traffic:
 
 
 def effective(policy: Policy, traffic: Traffic) -> Policy:
-    """The policy with every knob that `traffic` cannot move at its neutral value."""
+    """The policy with every knob that `traffic` cannot move at its neutral value.
+
+    Without cancels the cost of looking for them is left out too.
+    """
     client, gateway = policy.client, policy.gateway
     times_out = traffic.timeouts or client.timeout_s is not None
     if not times_out:
@@ -57,23 +60,30 @@ def effective(policy: Policy, traffic: Traffic) -> Policy:
         gateway = replace(gateway, coalesce=False)
     if not gateway.coalesce:
         gateway = replace(gateway, result_ttl_s=0.0)
-    return replace(policy, client=client, budget=budget, gateway=gateway)
+    cancellation = policy.cancellation
+    if gateway.orphan_ttl_s is None or not (times_out or traffic.leavers):
+        cancellation = Cancellation()
+    return replace(policy, client=client, budget=budget, gateway=gateway, cancellation=cancellation)
 
 
 def told_apart(
-    policies: Sequence[Policy], traffic: Traffic, keep: int = 0
+    families: Sequence[Sequence[Policy]], traffic: Traffic, own: str | None = None
 ) -> tuple[list[Policy], list[tuple[str, list[str]]]]:
     """The policies that `traffic` can tell apart; and for each that stands for others, (its name, their names).
 
-    The first `keep` policies stay in any case.
+    Policies of a family are told apart from each other; a family of which one is left, which a family before it has
+    too, is left out. The policy called `own` stays in any case.
     """
     kept: list[Policy] = []
-    by_effect: dict[Policy, tuple[str, list[str]]] = {}
-    for place, policy in enumerate(policies):
-        effect = replace(effective(policy, traffic), name="")
-        if effect in by_effect and place >= keep:
-            by_effect[effect][1].append(policy.name)
-        else:
-            kept.append(policy)
-            by_effect.setdefault(effect, (policy.name, []))
-    return kept, [(first, names) for first, names in by_effect.values() if names]
+    stands_for: dict[Policy, tuple[str, list[str]]] = {}
+    for family in families:
+        effects = [replace(effective(policy, traffic), name="") for policy in family]
+        seen = set(effects) if len(set(effects)) == 1 and effects[0] in stands_for else set()
+        for policy, effect in zip(family, effects, strict=True):
+            if effect in seen and policy.name != own:
+                stands_for[effect][1].append(policy.name)
+            else:
+                kept.append(policy)
+                stands_for.setdefault(effect, (policy.name, []))
+                seen.add(effect)
+    return kept, [(first, names) for first, names in stands_for.values() if names]

@@ -66,6 +66,26 @@ class Gateway(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """With `coalesce`: how long a finished result answers equal calls at once."""
 
 
+class Cancellation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an engine does with a cancel that reaches it: when it notices, and what it gives back."""
+
+    detection: Literal["push", "poll", "oracle", "never"] = "push"
+    """push: at the end of the running step. poll: at a look that each request takes every `poll_every_tokens`.
+
+    oracle: in mid-step, whose rest is not computed. never: the request runs to its end.
+    """
+    poll_every_tokens: Annotated[int, Meta(ge=1, le=65_536)] = 1
+    """Tokens between two looks; before the first token, steps. A waiting request is looked at before it is admitted."""
+    poll_lag: Literal["full", "phase"] = "full"
+    """full: a whole interval passes after the cancel; phase: what is left until the request's next look."""
+    poll_cost_s: Seconds = 0.0
+    """Time that a look at one request takes from the step, spread evenly over its interval."""
+    kv_release_delay_s: Seconds = 0.0
+    """How long an aborted request keeps its KV blocks."""
+    repack: bool = True
+    """Whether the batch closes up. If not, an aborted request's slot stays a row for the outputs that it still had."""
+
+
 class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Every knob that an operator can turn. What the traffic brings is in the trace."""
 
@@ -74,6 +94,7 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     budget: RetryBudget | None = None
     network: Network = Network()
     gateway: Gateway = Gateway()
+    cancellation: Cancellation = Cancellation()
 
 
 class Fleet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

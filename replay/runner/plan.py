@@ -10,6 +10,7 @@ from replay.config import Experiment, Sourced, fleets_of, other_clients, phases_
 from replay.errors import BadConfig
 from replay.ingest import Trace
 from replay.phases import Phase
+from replay.policies.catalogue import CATALOGUE
 from replay.policies.effect import Traffic, told_apart
 from replay.policies.knobs import Fleet, Policy
 from replay.profiles.profile import Profile
@@ -53,7 +54,7 @@ def make_plan(experiment: Experiment, sources: Sourced, trace: Trace) -> Plan:
         notes.append(f"the log's own policy is taken to be {experiment.as_logged} (--as-logged names another)")
     policies = policies_of(experiment)
     if experiment.policies is None:
-        policies, same = told_apart(policies, Traffic.of(trace.calls), keep=1 if experiment.as_logged else 0)
+        policies, same = told_apart(by_family(policies), Traffic.of(trace.calls), experiment.as_logged)
         notes += [f"{first} stands for {', '.join(names)}: this trace cannot tell them apart" for first, names in same]
     profiles, fleets = profiles_of(experiment), fleets_of(experiment)
     parts = parted(trace.calls, experiment.partition_by)
@@ -73,6 +74,15 @@ def make_plan(experiment: Experiment, sources: Sourced, trace: Trace) -> Plan:
     refuse_equal_names(cells)
     phases = phases_of(experiment, trace.phases)
     return Plan(experiment, sources, trace, policies, profiles, fleets, phases, parts, cells, notes)
+
+
+def by_family(policies: list[Policy]) -> list[list[Policy]]:
+    """The policies of the catalogue in the families that answer one question each."""
+    families: dict[str, list[Policy]] = {}
+    for policy in policies:
+        family = CATALOGUE[policy.name].family if policy.name in CATALOGUE else "retries"
+        families.setdefault(family, []).append(policy)
+    return list(families.values())
 
 
 def refuse_equal_names(cells: list[Cell]) -> None:

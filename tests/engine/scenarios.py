@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from replay.policies.knobs import Client, Fleet, Gateway, Network, Policy, RetryBudget
+from replay.policies.knobs import Cancellation, Client, Fleet, Gateway, Network, Policy, RetryBudget
 from replay.profiles.profile import EngineSettings, Profile, StepTime
 
 
@@ -80,6 +80,17 @@ step_times = st.builds(
 )
 
 
+cancellations = st.builds(
+    Cancellation,
+    detection=st.sampled_from(["push", "poll", "poll", "oracle", "never"]),
+    poll_every_tokens=st.sampled_from([1, 2, 3, 8]),
+    poll_lag=st.sampled_from(["full", "phase"]),
+    poll_cost_s=st.sampled_from([0.0, 0.001]),
+    kv_release_delay_s=st.sampled_from([0.0, 0.0, 0.013, 0.4]),
+    repack=st.booleans(),
+)
+
+
 @st.composite
 def policies(draw: st.DrawFn) -> Policy:
     """Any policy, extreme knobs included."""
@@ -114,6 +125,7 @@ def policies(draw: st.DrawFn) -> Policy:
             coalesce=draw(st.booleans()),
             result_ttl_s=draw(st.sampled_from([0.0, 0.3, 100.0])),
         ),
+        cancellation=draw(st.just(Cancellation()) | cancellations),
     )
 
 

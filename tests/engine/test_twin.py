@@ -84,8 +84,8 @@ def compare_executions(ours: Results, twin: World) -> None:
 
 def compare_ledger(row: dict[str, Any], x: Any) -> None:
     """Charges to a nanosecond or a part in a million."""
-    for name in ("attended_prefill", "attended_decode", "orphan_prefill", "orphan_decode", "recompute", "marginal",
-                 "kv_block", "stranded_kv"):  # fmt: skip
+    for name in ("attended_prefill", "attended_decode", "orphan_prefill", "orphan_decode", "recompute", "poll",
+                 "held_slot", "marginal", "kv_block", "stranded_kv"):  # fmt: skip
         ours, theirs = row[f"{name}_ns"], x.ledger.get(name, 0.0) * 1e9
         assert math.isclose(ours, theirs, rel_tol=1e-6, abs_tol=60.0 if "kv" in name else 3.0), (
             name,

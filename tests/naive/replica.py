@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from replay.policies.knobs import Cancellation
 from replay.profiles.profile import Profile
 from tests.naive.pool import Key, Pool
 
@@ -44,6 +45,11 @@ class Execution:
     abort_sent: bool = False
     orphaned_at: float = -1.0
     arrived_in_step: int | None = None
+    gone: bool = False
+    due_at_step: int | None = None
+    first_step: int = 0
+    lingers: bool = False
+    held_steps: int = 0
     ledger: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -65,6 +71,7 @@ class Row:
     execution: Execution
     n: int
     before: int
+    costs: dict[str, float] = field(default_factory=dict)
 
     @property
     def decodes(self) -> bool:
@@ -74,8 +81,16 @@ class Row:
 class Replica:
     """The scheduler of vLLM V1 with one step in flight."""
 
-    def __init__(self, index: int, profile: Profile) -> None:
+    def __init__(self, index: int, profile: Profile, cancellation: Cancellation) -> None:
         self.index, self.engine, self.time = index, profile.engine, profile.step_time
+        polls = cancellation.detection == "poll"
+        self.poll = cancellation.poll_cost_s / cancellation.poll_every_tokens if polls else 0.0
+        self.held: list[Execution] = []
+        self.held_in_step: list[Execution] = []
+        self.lingering: list[Execution] = []
+        self.dropped: list[Execution] = []
+        self.watched: list[Execution] = []
+        self.ends_at = self.cost = 0.0
         self.pool = Pool(self.engine.num_blocks, self.engine.prefix_caching)
         self.waiting: list[Execution] = []
         self.running: list[Execution] = []
@@ -165,8 +180,13 @@ class Replica:
     def admit(self, rows: list[Row], budget: int, limit: int, now: float) -> None:
         """From the head of the queue, while there is room."""
         size = self.engine.block_size
-        while budget > 0 and self.waiting and len(self.running) < self.engine.max_num_seqs:
+        while budget > 0 and self.waiting and len(self.running) + len(self.held) < self.engine.max_num_seqs:
             x = self.waiting[0]
+            if x.gone:
+                self.waiting.pop(0)
+                x.state, x.end = "aborted", now
+                self.dropped.append(x)
+                continue
             hits: list[int] = []
             if self.engine.prefix_caching:
                 for j in range((x.tokens - 1) // size):
@@ -180,7 +200,7 @@ class Replica:
                 break
             self.waiting.pop(0)
             self.running.append(x)
-            x.state = "running"
+            x.state, x.first_step = "running", self.steps
             for block in hits:
                 self.pool.touch(block, x)
             x.blocks, x.hits, x.computed = list(hits), len(hits), len(hits) * size
@@ -194,10 +214,15 @@ class Replica:
     def start(self, rows: list[Row]) -> float:
         """Enter a step in the books; returns its duration."""
         t = self.time
-        total = sum(r.n for r in rows)
+        count = len(rows) + len(self.held)
+        total = sum(r.n for r in rows) + len(self.held)
         mixed = any(not r.decodes for r in rows)
         kv = t.kv_token_s * (t.mixed_kv_factor if mixed else 1.0)
-        duration = t.overhead_s + t.sequence_s * len(rows) + self.f(total)
+        duration = t.overhead_s + t.sequence_s * count + self.f(total)
+        duration += t.decode_s * len(self.held) + self.poll * len(rows)
+        self.held_in_step = list(self.held)
+        for x in self.held:
+            x.charge("held_slot", self.f(total) / total + t.overhead_s / count + t.sequence_s + t.decode_s)
         for row in rows:
             x = row.execution
             if row.decodes:
@@ -205,28 +230,53 @@ class Replica:
             else:
                 own = t.prefill_attention_s * row.n * (row.before + row.n / 2) + t.prefill_context_s * row.before
             duration += own
-            charge = self.f(total) * row.n / total + t.overhead_s / len(rows) + t.sequence_s + own
-            alone = t.overhead_s if len(rows) == 1 else 0.0
-            x.charge("marginal", self.f(total) - self.f(total - row.n) + t.sequence_s + own + alone)
+            charge = self.f(total) * row.n / total + t.overhead_s / count + t.sequence_s + own
+            alone = t.overhead_s if count == 1 else 0.0
             again = max(min(row.before + row.n, x.peak) - row.before, 0)
             x.recomputed += again
-            x.charge("recompute", charge * again / row.n)
             who = "attended" if x.attended else "orphan"
-            x.charge(f"{who}_{'decode' if row.decodes else 'prefill'}", charge * (1 - again / row.n))
+            row.costs = {
+                "recompute": charge * again / row.n,
+                f"{who}_{'decode' if row.decodes else 'prefill'}": charge * (1 - again / row.n),
+                "poll": self.poll,
+                "marginal": self.f(total) - self.f(total - row.n) + t.sequence_s + own + alone,
+            }
+            for name, seconds in row.costs.items():
+                x.charge(name, seconds)
             prompt = min(row.before + row.n, x.prompt) - min(row.before, x.prompt)
             x.computed_prompt += prompt
             self.computed_prompt += prompt
             x.computed += row.n
             x.computed_total += row.n
         self.rows = rows
+        self.cost = duration
         self.busy += duration
         self.steps += 1
         return duration
 
-    def remove(self, x: Execution) -> None:
+    def give_back(self, x: Execution, now: float) -> float:
+        """The rest of x's row in the running step is not computed; returns the seconds saved."""
+        for row in self.rows or []:
+            if row.execution is x and self.cost > 0 and self.ends_at > now:
+                share = min((self.ends_at - now) / self.cost, 1.0)
+                for name, seconds in row.costs.items():
+                    x.charge(name, -share * seconds)
+                whole = sum(seconds for name, seconds in row.costs.items() if name != "marginal")
+                saved = min(share * whole, self.ends_at - now)
+                self.cost -= whole
+                self.busy -= saved
+                return saved
+        return 0.0
+
+    def remove(self, x: Execution, lingers: bool = False) -> None:
         """Out of the queue or the batch, for good."""
         (self.running if x.state == "running" else self.waiting).remove(x)
-        self.let_go(x)
+        if lingers and x.blocks:
+            x.lingers = True
+            x.peak = max(x.peak, x.computed)
+            self.lingering.append(x)
+        else:
+            self.let_go(x)
 
     def read_outputs(self, now: float) -> list[Execution]:
         """The step is over: one token for each request that has computed all of its own. Returns those that finish."""
@@ -242,6 +292,10 @@ class Replica:
             if x.outputs >= x.output:
                 finished.append(x)
         self.rows = None
+        for x in self.held_in_step:
+            x.held_steps -= 1
+            if x.held_steps == 0:
+                self.held.remove(x)
         return finished
 
     def finish(self, x: Execution, now: float) -> None:

@@ -19,7 +19,8 @@ from tests.naive.replica import Execution, Replica
 
 PRIORITY = {
     "abort_arrives": 0, "step_ends": 1, "deliver": 2, "answer": 2, "times_out": 3, "user_leaves": 4, "call_arrives": 5,
-    "retry": 6, "attempt_at_gateway": 7, "disconnect": 7, "orphan_expires": 7, "execution_arrives": 8, "schedule": 9,
+    "retry": 6, "attempt_at_gateway": 7, "disconnect": 7, "orphan_expires": 7, "kv_released": 7, "execution_arrives": 8,
+    "schedule": 9,
 }  # fmt: skip
 U64 = (1 << 64) - 1
 
@@ -95,7 +96,8 @@ class World:
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.replicas = [Replica(r, self.profile) for r in range(self.fleet.replicas)]
+        self.cancellation = self.policy.cancellation
+        self.replicas = [Replica(r, self.profile, self.cancellation) for r in range(self.fleet.replicas)]
         self.cg = self.policy.network.client_gateway_s
         self.ge = self.policy.network.gateway_engine_s
         self.books_time = 0.0
@@ -133,7 +135,7 @@ class World:
         span = time - self.books_time
         self.books_time = time
         for replica in self.replicas:
-            for x in replica.running:
+            for x in [*replica.running, *replica.lingering]:
                 x.charge("kv_block", span * len(x.blocks))
                 if not x.attended:
                     x.charge("stranded_kv", span)
@@ -301,6 +303,21 @@ class World:
 
     def abort_arrives(self, x: Execution | int) -> None:
         replica = self.replicas[0 if isinstance(x, int) else x.replica]
+        if self.cancellation.detection == "never":
+            return
+        if self.cancellation.detection in ("poll", "oracle"):
+            assert not isinstance(x, int)
+            if self.cancellation.detection == "poll":
+                self.cancel_lies_ready(replica, x)
+            elif x.state == "sent":
+                x.gone = True
+            elif x.state in ("waiting", "running"):
+                saved = replica.give_back(x, self.now) if x.state == "running" else 0.0
+                self.abort(replica, x)
+                if saved:
+                    replica.ends_at = max(replica.ends_at - saved, self.now)
+                    self.post_at(replica.ends_at, "step_ends", replica)
+            return
         replica.inbox.append(x)  # type: ignore[arg-type]
         if replica.rows is None:
             self.read_inbox(replica)
@@ -318,31 +335,71 @@ class World:
                 return
             replica.inbox.pop(0)
             if x.state in ("waiting", "running"):
-                replica.remove(x)
-                x.state, x.end = "aborted", self.now
-                replica.outstanding -= 1
+                self.abort(replica, x)
+
+    def abort(self, replica: Replica, x: Execution) -> None:
+        ran = x.state == "running"
+        replica.remove(x, lingers=ran and self.cancellation.kv_release_delay_s > 0)
+        x.state, x.end = "aborted", self.now
+        replica.outstanding -= 1
+        if x.lingers:
+            self.post(self.cancellation.kv_release_delay_s, "kv_released", x)
+        if ran and not self.cancellation.repack:
+            x.held_steps = x.output - x.outputs
+            replica.held.append(x)
+
+    def kv_released(self, x: Execution) -> None:
+        replica = self.replicas[x.replica]
+        replica.lingering.remove(x)
+        replica.pool.release(x.blocks, x)
+        x.blocks = []
+        if replica.rows is None and replica.waiting:
+            self.wake(replica)
+
+    def cancel_lies_ready(self, replica: Replica, x: Execution) -> None:
+        x.gone = True
+        if x.state == "running":
+            k = self.cancellation.poll_every_tokens
+            if self.cancellation.poll_lag == "phase":
+                k -= (replica.steps - x.first_step) % k
+            x.due_at_step = replica.steps + k
+            replica.watched.append(x)
+        elif x.state == "waiting" and replica.rows is None:
+            self.wake(replica)
 
     def step_ends(self, replica: Replica) -> None:
+        if replica.rows is None or replica.ends_at != self.now:
+            return  # its end was moved forward
         self.read_inbox(replica)
+        for x in [x for x in replica.watched if x.due_at_step == replica.steps and x.state == "running"]:
+            self.abort(replica, x)
         for x in replica.read_outputs(self.now):
             replica.finish(x, self.now)
             replica.outstanding -= 1
             self.post(self.ge + self.cg, "deliver", x)
         if replica.running or replica.waiting or replica.inbox:
             self.wake(replica)
+        else:
+            replica.held.clear()
 
     def schedule(self, replica: Replica) -> None:
         self.pending.discard(replica.index)
         self.read_inbox(replica)
         if not (replica.running or replica.waiting):
+            replica.held.clear()
             return
         rows = replica.schedule(self.now)
-        if not rows:
-            self.wake(replica)
+        while replica.dropped:
+            replica.outstanding -= 1
+            replica.dropped.pop()
+        if not rows and not replica.held:
+            if not replica.lingering:
+                self.wake(replica)
             return
         duration = replica.start(rows)
         self.trace(replica, rows, duration)
-        self.post_at(self.now + duration, "step_ends", replica)
+        replica.ends_at = self.now + duration
+        self.post_at(replica.ends_at, "step_ends", replica)
 
     def trace(self, replica: Replica, rows: list[Any], duration: float) -> None:
         decode = sum(row.decodes for row in rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
+from msgspec.structs import replace
 
 from replay.engine import simulate
 from replay.policies.catalogue import CATALOGUE, resolve
@@ -15,9 +16,13 @@ from tests.engine.scenarios import Scenario, scenarios
 TABLES = ("calls", "attempts", "executions", "timeline", "replicas")
 
 
-def names(traffic: Traffic, client: Client | None = None, keep: int = 0) -> list[str]:
-    base = Policy(name="base", client=client or Client())
-    kept, _ = told_apart([resolve(name, base) for name in CATALOGUE], traffic, keep)
+def families(base: Policy) -> list[list[Policy]]:
+    kinds = dict.fromkeys(entry.family for entry in CATALOGUE.values())
+    return [[resolve(name, base) for name, entry in CATALOGUE.items() if entry.family == kind] for kind in kinds]
+
+
+def names(traffic: Traffic, client: Client | None = None) -> list[str]:
+    kept, _ = told_apart(families(Policy(name="base", client=client or Client())), traffic)
     return [policy.name for policy in kept]
 
 
@@ -35,13 +40,24 @@ def test_with_leavers_alone_retries_make_no_difference() -> None:
     assert "no_cancel" in found
     assert "retry_budget" not in found
     assert "coalesce_cancel" not in found
+    assert {name for name, entry in CATALOGUE.items() if entry.family == "cancellation"} <= set(found)
 
 
-def test_what_stands_for_what_is_told_and_the_first_can_be_kept() -> None:
-    policies = [resolve(name) for name in ("no_retry", "cancel", "retry_budget")]
+def test_without_cancels_no_policy_of_their_handling_is_left() -> None:
+    found = names(Traffic(timeouts=False, leavers=False, repeats=True))
+    assert not [name for name in found if CATALOGUE[name].family == "cancellation"]
+
+
+def test_what_stands_for_what_is_told_and_the_logs_own_is_kept() -> None:
+    policies = [[resolve(name) for name in ("no_retry", "cancel", "retry_budget")]]
     quiet = Traffic(timeouts=False, leavers=False, repeats=False)
     assert told_apart(policies, quiet)[1] == [("no_retry", ["cancel", "retry_budget"])]
-    assert [p.name for p in told_apart(policies, quiet, keep=2)[0]] == ["no_retry", "cancel"]
+    assert [p.name for p in told_apart(policies, quiet, own="cancel")[0]] == ["no_retry", "cancel"]
+
+
+def without_cost(policy: Policy) -> Policy:
+    """The policy whose looks for cancels cost nothing, which is all that they do where there are none."""
+    return replace(policy, cancellation=replace(policy.cancellation, poll_cost_s=0.0))
 
 
 @pytest.mark.parametrize("kind", ["timeouts", "leavers", "neither"])
@@ -60,8 +76,9 @@ def test_policies_that_are_not_told_apart_give_equal_results(kind: str, scenario
             trace.append_column(name, values) if place == trace.num_columns else trace.set_column(place, name, values)
         )
     base = Policy(name="base", network=scenario.policy.network)
-    policies = {name: resolve(name, base) for name in CATALOGUE}
-    _, same = told_apart(list(policies.values()), Traffic.of(trace))
+    found = families(base)
+    policies = {policy.name: without_cost(policy) for family in found for policy in family}
+    _, same = told_apart(found, Traffic.of(trace))
     for first, others in same:
         expected = simulate(trace, policies[first], scenario.profile, scenario.fleet, scenario.seed)
         for other in others:
