@@ -29,9 +29,8 @@ from replay.errors import BadConfig, ClusterUnreachable, RunFailed
 from replay.runner.package import staged_package
 
 TCP_TIMEOUT_S = 5.0
-PROBE_TIMEOUT_S = 40.0
+PROBE_TIMEOUT_S = 60.0
 """Ray's client starts a server for each driver, which takes ten seconds on a busy head."""
-ANSWER_TIMEOUT_S = 60.0
 STORE_BYTES_LEAST = 80_000_000
 """Ray refuses an object store of less than 78,643,200 bytes."""
 SOCKET_PATH_BYTES = 107
@@ -42,9 +41,10 @@ OWN_SETTINGS = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     # A wrong token would be tried for 20 seconds.
-    "RAY_NUM_REDIS_GET_RETRIES": "5",
+    "RAY_NUM_REDIS_GET_RETRIES": "3",
 }
 """Ray's settings while a session lasts, where the environment does not set them: no banners, no reports to Ray."""
+WANTS_TOKEN = "the cluster asks for a token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to its file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,17 +206,16 @@ def remove_abandoned() -> None:
 @contextmanager
 def connected(address: str) -> Iterator[Session]:
     """A connection to a running cluster, which stays when the context ends. Raises ClusterUnreachable and BadConfig."""
-    found = probed(address)
     with ExitStack() as stack:
         arguments: dict[str, Any] = {}
-        if found["digest"] != source_digest() and not in_job():
+        if not in_job() and probed(address)["digest"] != source_digest():
             arguments["runtime_env"] = {"working_dir": str(stack.enter_context(staged_package()))}
         stack.callback(ray.shutdown)
         try:
             init(address=address, **arguments)
         except (RuntimeError, ConnectionError, OSError, ValueError) as error:
             raise ClusterUnreachable(f"{address}: {first_line(error)}") from error
-        yield Session(cpus=int(found["cpus"]), own=False)
+        yield Session(cpus=cluster_cpus(), own=False)
 
 
 def in_job() -> bool:
@@ -231,24 +230,20 @@ def probed(address: str) -> dict[str, Any]:
     and ends its process when it fails. Raises ClusterUnreachable and BadConfig.
     """
     check_port(address)
-    command = [sys.executable, "-c", "from replay.runner.session import answer; answer()", address]
+    command = [sys.executable, "-P", str(Path(__file__).with_name("probe.py")), address]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, stdin=subprocess.DEVNULL
+            command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False
         )
     except subprocess.TimeoutExpired:
         raise ClusterUnreachable(f"{address}: no Ray cluster answers there (waited {PROBE_TIMEOUT_S:.0f} s)") from None
-    for line in reversed(done.stdout.splitlines()):
-        if line.startswith("{"):
-            found: dict[str, Any] = json.loads(line)
-            if "error" in found:
-                raise ClusterUnreachable(f"{address}: {found['error']}")
-            return found
-    if "Unauthenticated" in done.stderr:
-        raise ClusterUnreachable(
-            f"{address}: the cluster asks for a token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to its file"
-        )
-    raise ClusterUnreachable(f"{address}: no Ray cluster answers there")
+    if "Unauthenticated" in done.stdout + done.stderr:
+        raise ClusterUnreachable(f"{address}: {WANTS_TOKEN}")
+    line = done.stdout.strip().rpartition("\n")[2]
+    found: dict[str, Any] = json.loads(line) if line.startswith("{") else {"error": "no Ray cluster answers there"}
+    if "error" in found:
+        raise ClusterUnreachable(f"{address}: {found['error']}")
+    return found
 
 
 def check_port(address: str) -> None:
@@ -267,30 +262,6 @@ def check_port(address: str) -> None:
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ClusterUnreachable(f"{address}: no Ray cluster answers there ({reason})") from None
-
-
-def answer() -> None:
-    """The other side of `probed`: print what the cluster at the address on the command line has."""
-    address = sys.argv[1]
-
-    def digest() -> str | None:
-        # Taken along as it stands, since the cluster may not have this module.
-        try:
-            from replay.engine.kernel import source_digest
-        except ImportError:
-            return None
-        return source_digest()
-
-    try:
-        ray.init(address=address, logging_level=logging.CRITICAL, log_to_driver=False)
-        cpus = cluster_cpus()
-        there = ray.get(ray.remote(num_cpus=0)(digest).remote(), timeout=PROBE_TIMEOUT_S)
-    except Exception as error:
-        if "Unauthenticated" not in str(error) and "authentication" not in str(error).lower():
-            print(json.dumps({"error": first_line(error)}))
-        return
-    print(json.dumps({"cpus": cpus, "digest": there}))
-    ray.shutdown()
 
 
 def first_line(error: BaseException) -> str:
