@@ -109,7 +109,7 @@ def table_of(block: bytes) -> pa.Table | None:
             json.ReadOptions(use_threads=False, block_size=len(block)),
             json.ParseOptions(explicit_schema=SCHEMA, unexpected_field_behavior="ignore"),
         )
-    except pa.ArrowInvalid:
+    except pa.ArrowException:
         return None
 
 
