@@ -38,7 +38,10 @@ class Session:
         self.connection.close()
 
     def sql(self, text: str) -> pa.Table:
-        """The result of SQL, of the last statement if there are several. Raises BadConfig with DuckDB's own words."""
+        """The result of SQL, of the last statement if there are several.
+
+        Raises BadConfig with DuckDB's own words, and KeyboardInterrupt when it is interrupted.
+        """
         import duckdb
         import pyarrow as pa
 
@@ -48,6 +51,8 @@ class Session:
                     raise BadConfig(f"SQL: {statement.query.split()[0].upper()} is not for here: a run is only read")
             relation = self.connection.sql(text)
             return pa.table({}) if relation is None else relation.to_arrow_table()
+        except duckdb.InterruptException:
+            raise KeyboardInterrupt from None
         except duckdb.PermissionException as error:
             raise BadConfig(f"SQL: only the files of {self.run} can be read here, and none written") from error
         except duckdb.Error as error:

@@ -66,7 +66,9 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """All differences, and what to keep in mind when reading them."""
 
+    of: Literal["policies", "runs"]
     baseline: str
+    """The policy, or the run, that is subtracted."""
     cautions: list[str]
     differences: list[Difference]
 
@@ -90,7 +92,7 @@ def compare(run: str, baseline: str | None = None) -> Comparison:
         if key[0] != chosen
         for difference in between(key, mine, replays.get((chosen, key[1], key[2]), {}), chosen)
     ]
-    return Comparison(baseline=chosen, cautions=few_seeds(differences), differences=differences)
+    return Comparison(of="policies", baseline=chosen, cautions=few_seeds(differences), differences=differences)
 
 
 def compare_runs(run: str, other: str) -> Comparison:
@@ -108,7 +110,8 @@ def compare_runs(run: str, other: str) -> Comparison:
     differences = [d for old, new in pairs for d in between(new, after[new], before[old], run)]
     left = sorted({key[0] for key in (*before, *after)} - {new[0] for _, new in pairs})
     cautions += [f"not in both runs, and left out: {', '.join(left)}"] if left else []
-    return Comparison(baseline=run, cautions=[*cautions, *few_seeds(differences)], differences=differences)
+    cautions += few_seeds(differences)
+    return Comparison(of="runs", baseline=run, cautions=cautions, differences=differences)
 
 
 def common(before: Mapping[Key, Any], after: Mapping[Key, Any]) -> list[tuple[Key, Key]]:

@@ -15,8 +15,8 @@ from replay.report.words import listed, paragraphs
 EQUAL = 0.01
 """Amounts that differ by a smaller share are called equal."""
 TABLES = {
-    "What users had, less what they had with {}": ("delivered_call_rate", "on_time_rate", "survivor_p95_s"),
-    "What it cost, less the cost of {}": ("wasted_compute_frac", "wasted_gpu_s", "attempts"),
+    "What users had": ("delivered_call_rate", "on_time_rate", "survivor_p95_s"),
+    "What it cost": ("wasted_compute_frac", "wasted_gpu_s", "attempts"),
 }
 LEGEND = "(shares in points; mean over seeds [95% interval]; never: too many calls were not delivered)"
 BY_COLUMN = {figure.column: figure for figure in FIGURES}
@@ -24,7 +24,8 @@ BY_COLUMN = {figure.column: figure for figure in FIGURES}
 
 def sentences(comparison: Comparison) -> list[str]:
     """What each policy changes, one sentence for each."""
-    return [said(name, rows) for name, rows in policies(comparison)]
+    other = comparison.baseline if comparison.of == "policies" else f"in {comparison.baseline}"
+    return [said(name, rows, other) for name, rows in policies(comparison)]
 
 
 def policies(comparison: Comparison) -> list[tuple[str, dict[str, Difference]]]:
@@ -37,11 +38,11 @@ def policies(comparison: Comparison) -> list[tuple[str, dict[str, Difference]]]:
     ]
 
 
-def said(name: str, rows: dict[str, Difference]) -> str:
-    """One policy against the baseline: "coalesce delivers 53 points more than cancel [52 to 53] and ..."."""
+def said(name: str, rows: dict[str, Difference], other: str) -> str:
+    """One policy against another, or against itself in another run: "coalesce delivers 53 points more than cancel [52 to 53] and ..."."""
     parts = []
     if (d := rows.get("delivered_call_rate")) is not None and d.difference is not None:
-        parts.append(delivers(d))
+        parts.append(delivers(d, other))
     if (d := rows.get("wasted_gpu_s")) is not None:
         parts.append(wastes(d))
     if (d := rows.get("survivor_p95_s")) is not None and d.difference is not None and d.baseline_value:
@@ -49,16 +50,16 @@ def said(name: str, rows: dict[str, Difference]) -> str:
     return f"{name} {listed(parts)}." if parts else f"{name} cannot be compared: no call counts."
 
 
-def delivers(d: Difference) -> str:
+def delivers(d: Difference, other: str) -> str:
     """Of delivered calls, in points."""
     assert d.difference is not None
     points = 100 * d.difference
     if abs(d.difference) < SAME and (d.low is None or d.high is None or max(abs(d.low), abs(d.high)) < SAME):
-        return f"delivers as many calls as {d.baseline}"
+        return f"delivers as many calls as {other}"
     if d.low is not None and d.high is not None and d.low <= 0 <= d.high:
-        return f"delivers about as many calls as {d.baseline}{ends(d, 100)}"
+        return f"delivers about as many calls as {other}{ends(d, 100)}"
     more = "more" if points > 0 else "fewer"
-    return f"delivers {number(abs(points))} points {more} than {d.baseline}{ends(d, 100)}"
+    return f"delivers {number(abs(points))} points {more} than {other}{ends(d, 100)}"
 
 
 def wastes(d: Difference) -> str:
@@ -111,7 +112,7 @@ def comparison_text(comparison: Comparison) -> str:
     """A comparison as a page: cautions, sentences, tables."""
     cautions = [f"Caution: {line}." for line in comparison.cautions]
     tables = [
-        grid(["policy", *map(label, columns)], table_rows(comparison, columns), title.format(comparison.baseline))
+        grid(["policy", *map(label, columns)], table_rows(comparison, columns), f"{title}, {less(comparison)}")
         for title, columns in TABLES.items()
     ]
     parts = [paragraphs(cautions), paragraphs(sentences(comparison)), *tables, LEGEND]
@@ -125,7 +126,12 @@ def comparison_markdown(comparison: Comparison) -> str:
     heads = ["policy", *map(label, every)]
     table = pa.table({head: [row[k] for row in rows] for k, head in enumerate(heads)})
     lines = [f"- Caution: {line}." for line in comparison.cautions] + [f"- {s}" for s in sentences(comparison)]
-    return "\n".join([*lines, "", render(table, "markdown"), "", f"Less {comparison.baseline} {LEGEND}"])
+    return "\n".join([*lines, "", render(table, "markdown"), "", f"Figures, {less(comparison)} {LEGEND}"])
+
+
+def less(comparison: Comparison) -> str:
+    """What is subtracted, as the title of a table ends."""
+    return f"less that {'with' if comparison.of == 'policies' else 'in'} {comparison.baseline}"
 
 
 def label(column: str) -> str:
