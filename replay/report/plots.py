@@ -5,37 +5,34 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from matplotlib import rc_context
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import Bbox, TransformedBbox
 
-from replay.report.charts import INK, LINE, MUTED, NEUTRAL, SHADE, Bar, Bars, Chart, Key, Layer, Panel, Panels, compact
+from replay.report.charts import INK, LINE, MUTED, NEUTRAL, SHADE, Bar, Bars, Chart, Key, Panel, Panels, compact
 
 WIDE, NARROW = 1040, 350
 """Widths of a chart in px: on a desk, and on a phone."""
 FONT = 12.5
 LETTER = 7.0
 """Width of an average letter of that size, in px, on the generous side."""
+HEADROOM = 1.04
+"""How far an axis reaches beyond its highest value."""
 STYLE: dict[Any, Any] = {
     "font.size": FONT,
     "font.family": "sans-serif",
     "text.parse_math": False,
     "svg.fonttype": "none",
-    "axes.linewidth": 0.8,
-    "axes.edgecolor": LINE,
     "text.color": INK,
-    "xtick.color": LINE,
-    "ytick.color": LINE,
-    "xtick.labelcolor": MUTED,
-    "ytick.labelcolor": MUTED,
-    "xtick.major.size": 3,
-    "ytick.major.size": 0,
     "lines.solid_capstyle": "round",
 }
 
@@ -149,47 +146,93 @@ def draw_panels(chart: Panels, width: int) -> Figure:
         page.add_patch(Rectangle((x, y - 32), 9, 9, facecolor=panel.colour, linewidth=0))
         page.text(x + 14, y - 27.5, fitting(panel.titles, room - 14), weight="bold", va="center_baseline")
         page.text(x, y - 12, fitting(panel.notes, room), color=MUTED, va="center_baseline")
-        axes = figure.add_axes((x / width, 1 - (y + tall) / height, each / width, tall / height))
-        last = n + columns >= count
-        draw_panel(axes, chart, panel, scale=n % columns == 0 or panel.top != chart.panels[n - 1].top, times=last)
+        frame = Frame(page, x, y, each, tall, chart.end_s, panel.top)
+        draw_panel(frame, chart, panel)
+        if n % columns == 0 or panel.top != chart.panels[n - 1].top:
+            draw_values(frame, panel)
+        if n + columns >= count:
+            draw_times(frame)
     return figure
 
 
-def draw_panel(axes: Axes, chart: Panels, panel: Panel, scale: bool, times: bool) -> None:
-    """The axes of one small chart; `scale` and `times`: whether they carry numbers."""
-    seconds, unit = (1.0, "s") if chart.end_s <= 600 else (60.0, "min") if chart.end_s <= 10_800 else (3600.0, "h")
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.patch.set_visible(False)
-    axes.set(xlim=(0, chart.end_s / seconds), ylim=(0, panel.top * 1.04))
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Where a small chart lies on the sheet, in px, and what its sides stand for.
+
+    All charts of a figure are drawn into one pair of axes: a pair for each would take ten times as long.
+    """
+
+    page: Axes
+    left: float
+    top: float
+    width: float
+    height: float
+    end_s: float
+    most: float
+
+    def x(self, times: Iterable[float]) -> list[float]:
+        return [self.left + t / self.end_s * self.width for t in times]
+
+    def y(self, values: Iterable[float]) -> list[float]:
+        return [self.top + self.height * (1 - v / (self.most * HEADROOM)) for v in values]
+
+    def clip(self, artist: Artist) -> None:
+        """Cut what is drawn at the sides."""
+        box = Bbox.from_extents(self.left, self.top + self.height, self.left + self.width, self.top)
+        artist.set_clip_box(TransformedBbox(box, self.page.transData))
+
+
+def draw_panel(frame: Frame, chart: Panels, panel: Panel) -> None:
+    """A small chart without its numbers."""
+    page, bottom = frame.page, frame.top + frame.height
     if chart.overload is not None:
-        start, end = (min(t / seconds, chart.end_s / seconds) for t in chart.overload)
-        axes.axvspan(start, end, facecolor=SHADE, linewidth=0, zorder=0)
-    axes.yaxis.set_major_locator(MaxNLocator(2, integer=panel.top >= 2, steps=[1, 2, 5, 10]))
-    if panel.share:
-        axes.set_yticks([0, 0.5, 1])
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:.0%}" if panel.share else f"{v:,.6g}"))
-    axes.grid(axis="y", color=LINE, linewidth=0.7, zorder=0.5)
-    axes.set_axisbelow(True)
-    axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 3, 5, 6, 10]))
-    axes.xaxis.set_major_formatter(
-        FuncFormatter(lambda v, _: f"{v:g} {unit}" if v == axes.get_xticks()[0] else f"{v:g}")
-    )
-    axes.tick_params(labelleft=scale, labelbottom=times, pad=3)
+        start, end = frame.x(min(t, chart.end_s) for t in chart.overload)
+        page.add_patch(Rectangle((start, frame.top), end - start, frame.height, facecolor=SHADE, linewidth=0, zorder=0))
+    for level in frame.y(value_ticks(panel)):
+        page.plot([frame.left, frame.left + frame.width], [level, level], color=LINE, linewidth=0.7, zorder=0.5)
+    page.plot([frame.left, frame.left + frame.width], [bottom, bottom], color=LINE, linewidth=0.9, zorder=4)
     for layer in panel.layers:
-        draw_layer(axes, layer, seconds)
+        x, y = frame.x(layer.x), frame.y(layer.y)
+        artist: Artist
+        if layer.kind == "area":
+            low = frame.y(layer.low if layer.low is not None else [0.0] * len(x))
+            artist = page.fill_between(x, low, y, color=layer.colour, alpha=layer.opacity, linewidth=0, zorder=2)
+        else:
+            dashes, thick = ((0, (3, 2)), 1.2) if layer.kind == "dashes" else ("-", 1.8)
+            (artist,) = page.plot(
+                x, y, color=layer.colour, alpha=layer.opacity, linewidth=thick, linestyle=dashes, zorder=3
+            )
+        if max(layer.x, default=0.0) > frame.end_s or any(v > frame.most * HEADROOM for v in layer.y):
+            frame.clip(artist)
 
 
-def draw_layer(axes: Axes, layer: Layer, seconds: float) -> None:
-    """One series."""
-    x = [t / seconds for t in layer.x]
-    if layer.kind == "area":
-        low = layer.low if layer.low is not None else [0.0] * len(x)
-        axes.fill_between(x, low, layer.y, color=layer.colour, alpha=layer.opacity, linewidth=0, zorder=2)
-    else:
-        dashes = (0, (3, 2)) if layer.kind == "dashes" else "-"
-        thick = 1.2 if layer.kind == "dashes" else 1.8
-        axes.plot(x, layer.y, color=layer.colour, alpha=layer.opacity, linewidth=thick, linestyle=dashes, zorder=3)
+def value_ticks(panel: Panel) -> list[float]:
+    """Round values of a panel's y axis."""
+    if panel.share:
+        return [0.0, 0.5, 1.0]
+    ticks = MaxNLocator(2, integer=panel.top >= 2, steps=[1, 2, 5, 10]).tick_values(0, panel.top)
+    return [t for t in ticks if 0 <= t <= panel.top * HEADROOM]
+
+
+def draw_values(frame: Frame, panel: Panel) -> None:
+    """The numbers of the y axis."""
+    ticks = value_ticks(panel)
+    for value, y in zip(ticks, frame.y(ticks), strict=True):
+        words = f"{value:.0%}" if panel.share else f"{value:,.6g}"
+        frame.page.text(frame.left - 5, y, words, color=MUTED, ha="right", va="center_baseline")
+
+
+def draw_times(frame: Frame) -> None:
+    """The numbers of the time axis."""
+    seconds, unit = (1.0, "s") if frame.end_s <= 600 else (60.0, "min") if frame.end_s <= 10_800 else (3600.0, "h")
+    bottom = frame.top + frame.height
+    last = frame.end_s / seconds
+    for value in MaxNLocator(4, steps=[1, 2, 3, 5, 6, 10]).tick_values(0, last):
+        if 0 <= value <= last:
+            (x,) = frame.x([value * seconds])
+            frame.page.plot([x, x], [bottom, bottom + 3], color=LINE, linewidth=0.8)
+            words = f"{value:g} {unit}" if value == 0 else f"{value:g}"
+            frame.page.text(x, bottom + 12, words, color=MUTED, ha="center", va="center_baseline")
 
 
 def draw_bars(chart: Bars, width: int) -> Figure:
