@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,6 +13,7 @@ import yaml
 
 from connectors.synthetic import Added
 from replay.errors import BadConfig, UnknownName
+from replay.files import write_whole
 from replay.phases import Phase, around
 from replay.policies.catalogue import CATALOGUE, apply, entry, merged, resolve
 from replay.policies.knobs import Client, Fleet, Network, Policy
@@ -81,6 +84,18 @@ def read_experiment(path: str) -> dict[str, Any]:
     if settings.get("policies") is not None:
         settings["policies"] = [from_file(p, place) for p in settings["policies"]]
     return settings
+
+
+def template() -> str:
+    """An experiment file with every setting at its default, explained."""
+    return (files("replay") / "experiment.yaml").read_text()
+
+
+def write_template(path: str) -> None:
+    """Write the template to a new file. Raises BadConfig when there is one already, or it cannot be written."""
+    if os.path.lexists(path):
+        raise BadConfig(f"{path}: exists already, and is left as it is")
+    write_whole(path, template().encode())
 
 
 def read_yaml(path: str) -> dict[str, Any]:

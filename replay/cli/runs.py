@@ -1,7 +1,8 @@
-"""From a trace to a run directory: run."""
+"""From a trace to a run directory: init, run."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,25 @@ from trace_schema.errors import BadConfig
 if TYPE_CHECKING:
     from replay.runner import Store
     from replay.runner.cells import Executor
+
+
+@cli.command()
+@click.argument("path", default="experiment.yaml")
+@json_option
+def init(path: str, as_json: bool) -> None:
+    """Write an experiment file in which every setting is explained. PATH is experiment.yaml if not given; - prints it.
+
+    It never overwrites a file.
+    """
+    from replay.config import template, write_template
+
+    if path == "-":
+        click.echo(template(), nl=False)
+        return
+    write_template(path)
+    if as_json:
+        click.echo(json.dumps({"written": path}))
+    note(f"wrote {path}: replay run TRACE --config {path} -o RUN")
 
 
 @cli.command()

@@ -9,8 +9,9 @@ from __future__ import annotations
 from replay.engine.admission import admit, may_skip_admission
 from replay.engine.batch import evict, join_group, leave_group, remove_part, vacate
 from replay.engine.blocks import credit_salvage
+from replay.engine.held import give_up_held, hold_slot
 from replay.engine.kernel import cold, hot
-from replay.engine.ledger import give_up_held, hold_slot, post_step, settle, step_overhead_s
+from replay.engine.ledger import post_step, settle, step_overhead_s
 from replay.engine.queue import dequeue
 from replay.engine.running import decode_blocks, resume_paused, running_in_order, running_walk, runs_in_order
 from replay.engine.state import (

@@ -1,0 +1,144 @@
+"""How an engine notices a cancel: by push, by polling, at once or never; and what an aborted request keeps."""
+
+from __future__ import annotations
+
+from replay.engine.blocks import release_lingering
+from replay.engine.events import KV_IS_RELEASED, SCHEDULE, STEP_ENDS, post
+from replay.engine.gateway import execution_ended
+from replay.engine.kernel import hot
+from replay.engine.ledger import give_back_rest
+from replay.engine.scheduler import abort, is_in_flight
+from replay.engine.state import (
+    BLOCKED_BY_BLOCKS,
+    INFINITY,
+    NONE,
+    NOT_BLOCKED,
+    ORACLE,
+    POLL,
+    PUSH,
+    QUEUED,
+    RUNNING,
+    Replica,
+    State,
+)
+from replay.engine.wakes import wake
+
+
+@hot
+def abort_arrives(S: State, x: int) -> None:
+    """An abort reaches the engine, which notices it in its own way."""
+    if S.settings.detection == PUSH:
+        push_arrives(S, x)
+    elif S.settings.detection == POLL:
+        cancel_lies_ready(S, x)
+    elif S.settings.detection == ORACLE:
+        abort_at_once(S, x)
+
+
+@hot
+def push_arrives(S: State, x: int) -> None:
+    """An abort lies in the replica's inbox until its step ends."""
+    rep = S.replicas[S.executions[x].replica]
+    S.inbox[x] = NONE
+    if rep.inbox_first == NONE:
+        rep.inbox_first = x
+    else:
+        S.inbox[rep.inbox_last] = x
+    rep.inbox_last = x
+    if not rep.stepping:
+        read_inbox(S, rep)
+
+
+@hot
+def read_inbox(S: State, rep: Replica) -> None:
+    """Apply the aborts that have arrived, in order.
+
+    While a step is in flight, a request that arrived during it has not been added yet: its abort waits for it, and
+    those behind it wait too.
+    """
+    while rep.inbox_first != NONE:
+        x = rep.inbox_first
+        if x >= S.progress.executions or S.executions[x].queued == INFINITY:
+            break
+        if rep.stepping and S.executions[x].arrived_in_step == rep.steps:
+            break
+        rep.inbox_first = S.inbox[x]
+        abort_now(S, rep, x)
+
+
+@hot
+def cancel_lies_ready(S: State, x: int) -> None:
+    """An engine that polls sees the cancel when it next looks at the request; in the queue, when it could admit it."""
+    S.executions[x].gone = 1
+    rep = S.replicas[S.executions[x].replica]
+    if S.executions[x].status == RUNNING:
+        k = S.settings.poll_tokens
+        if S.settings.poll_phase:
+            k -= (rep.steps - S.slots[S.executions[x].slot].first_step) % k
+        await_look(S, rep, x, (rep.steps + k) & S.settings.due_mask)
+    elif S.executions[x].queued < INFINITY and S.executions[x].status == QUEUED:
+        if rep.blocked == BLOCKED_BY_BLOCKS:
+            rep.blocked = NOT_BLOCKED
+        if not rep.stepping:
+            wake(S, rep, S.progress.now, SCHEDULE)
+
+
+@hot
+def await_look(S: State, rep: Replica, x: int, place: int) -> None:
+    """Execution `x` goes to the end of those that are looked at in `place`: a ring, of which the last is known."""
+    last = S.due[rep.index, place]
+    if last == NONE:
+        S.inbox[x] = x
+    else:
+        S.inbox[x] = S.inbox[last]
+        S.inbox[last] = x
+    S.due[rep.index, place] = x
+
+
+@hot
+def read_due(S: State, rep: Replica) -> None:
+    """At the end of a step, abort the requests whose cancels are seen now, in the order in which they came."""
+    place = rep.steps & S.settings.due_mask
+    last = S.due[rep.index, place]
+    if last == NONE:
+        return
+    S.due[rep.index, place] = NONE
+    x = last
+    while True:
+        x = S.inbox[x]
+        if S.executions[x].status == RUNNING:
+            abort_now(S, rep, x)
+        if x == last:
+            break
+
+
+@hot
+def abort_at_once(S: State, x: int) -> None:
+    """Abort execution `x` in mid-step: what is left of its row is not computed. Before it arrives, wait for it."""
+    rep = S.replicas[S.executions[x].replica]
+    if S.executions[x].queued == INFINITY:
+        S.executions[x].gone = 1
+        return
+    if S.executions[x].status == RUNNING and is_in_flight(S, rep, S.executions[x].slot):
+        seconds = give_back_rest(S, rep.index, S.executions[x].slot)
+        wake(S, rep, max(rep.wake_at - seconds, S.progress.now), STEP_ENDS)
+    abort_now(S, rep, x)
+
+
+@hot
+def abort_now(S: State, rep: Replica, x: int) -> None:
+    """Abort execution `x`, and tell the gateway if it was still alive."""
+    if abort(S, rep, x):
+        execution_ended(S, x)
+        if S.executions[x].lingering > 0:
+            post(S, S.settings.kv_delay, KV_IS_RELEASED, x)
+
+
+@hot
+def kv_is_released(S: State, x: int) -> None:
+    """The blocks that an aborted execution kept are free."""
+    rep = S.replicas[S.executions[x].replica]
+    release_lingering(S, rep.index, x)
+    rep.blocked = NOT_BLOCKED
+    if not rep.stepping and rep.waiting > 0:
+        wake(S, rep, S.progress.now, SCHEDULE)
