@@ -26,7 +26,7 @@ from ray._private.ray_logging import stdout_deduplicator
 
 from replay.engine.kernel import source_digest
 from replay.errors import BadConfig, ClusterUnreachable, RunFailed
-from replay.runner.package import staged_package
+from replay.package import staged_package
 
 TCP_TIMEOUT_S = 5.0
 PROBE_TIMEOUT_S = 60.0

@@ -21,7 +21,7 @@ from ray.job_submission import JobStatus, JobSubmissionClient
 
 from replay.config import is_file, listed, read_experiment
 from replay.errors import BadConfig, BadInput, ClusterUnreachable, RunFailed
-from replay.runner.package import staged_package
+from replay.package import staged_package
 from replay.runner.session import WANTS_TOKEN, check_port, first_line
 
 UPLOAD_BYTES_MOST = 400 << 20

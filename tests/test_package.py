@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from replay.runner.package import PACKAGES, staged_package
+from replay.package import PACKAGES, staged_package
 
 
 def test_the_staged_package_runs_where_nothing_else_is() -> None:
