@@ -34,9 +34,9 @@ def submit(address: str | None, no_wait: bool, quiet: bool, command: Sequence[st
     parsed = run.make_context("run", list(command[1:]), auto_envvar_prefix="REPLAY_RUN")
     from replay.runner.submit import connect, follow, luggage, packed, start
 
-    client = connect(address)
     with luggage() as taken:
         values = packed(parsed.params, taken)
+        client = connect(address)
         job = start(client, ["run", *written(parsed, values)], taken.stage)
     if no_wait:
         click.echo(job)
