@@ -89,8 +89,9 @@ def self_replay(rows: Rows, own: str | None) -> dict[str, Any]:
     for r in rows:
         name = r["figure"]
         digits = 3 if name.startswith("delivered") else 0 if name == "attempts" else 1
-        inside = r["low"] <= r["observed"] <= r["high"]
-        near = near_enough(name, r["predicted"] - r["observed"], r["observed"])
+        known = r["predicted"] is not None
+        inside = known and r["low"] <= r["observed"] <= r["high"]
+        near = known and near_enough(name, r["predicted"] - r["observed"], r["observed"])
         made.append(
             {
                 "figure": r["label"],

@@ -143,8 +143,8 @@ def queue_over_time(found: Found, scene: Scene, phases: Rows) -> Panels:
             Layer("line", x, waiting, one.colour),
             Layer("line", *filled(mine, "running"), INK, 0.75),
         )
-        peak = f"at most {max((r['waiting'] for r in mine), default=0.0):,.0f} waiting"
-        notes = (f"{peak}, off the scale", f"{peak} ↑") if most[one] > top else (peak,)
+        peak = f"{max((r['waiting'] for r in mine), default=0.0):,.0f} waiting"
+        notes = (f"at most {peak}, off the scale", f"{peak} ↑") if most[one] > top else (f"at most {peak}",)
         panels.append(Panel(one.labels, notes, one.colour, layers, top))
     key = (Key("area", MUTED, "waiting", ON_TIME), Key("line", INK, "running", 0.75), *overload_key(phases))
     return Panels(tuple(panels), key, time_end(found), overload(phases))

@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.path import Path
 from matplotlib.ticker import MaxNLocator
-from matplotlib.transforms import Bbox, TransformedBbox
 
 from replay.report.charts import INK, LINE, MUTED, NEUTRAL, SHADE, Bar, Bars, Chart, Key, Panel, Panels, compact
 
@@ -178,8 +178,15 @@ class Frame:
 
     def clip(self, artist: Artist) -> None:
         """Cut what is drawn at the sides."""
-        box = Bbox.from_extents(self.left, self.top + self.height, self.left + self.width, self.top)
-        artist.set_clip_box(TransformedBbox(box, self.page.transData))
+        right, bottom = self.left + self.width, self.top + self.height
+        corners = [
+            (self.left, self.top),
+            (right, self.top),
+            (right, bottom),
+            (self.left, bottom),
+            (self.left, self.top),
+        ]
+        artist.set_clip_path(Path(corners), self.page.transData)
 
 
 def draw_panel(frame: Frame, chart: Panels, panel: Panel) -> None:

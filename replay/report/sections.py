@@ -166,7 +166,7 @@ def over_time(story: Story) -> Section:
     return Section(
         "over-time",
         "Queues and retries over time",
-        "Retries that come faster than the engine answers keep its queue full after the overload has ended.",
+        "Retries that come faster than the engine answers keep its queue full even when fewer calls arrive.",
         ("queue_over_time", "retries_over_time"),
         (*queues, *retries),
     )

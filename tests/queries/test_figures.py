@@ -55,8 +55,16 @@ def write_run(root: Path, cells: dict[tuple[str, int], dict[str, Rows]], **run: 
     store.write_table("phases.parquet", pa.table(phases))
     profiles = {"profile": ["p"], "source": ["measured"], "error": ["3%"], "num_blocks": [101], "block_size": [16]}
     store.write_table("profiles.parquet", pa.table(profiles))
-    settings = {"as_logged": None, "slo_s": None, "until_s": None, "warmup_s": 0.0, "seeds": 2, **run}
-    types = {"as_logged": pa.string(), "seeds": pa.int32()}
+    settings = {
+        "as_logged": None,
+        "slo_s": None,
+        "until_s": None,
+        "warmup_s": 0.0,
+        "seeds": 2,
+        "replays": len(cells),
+        **run,
+    }
+    types = {"as_logged": pa.string(), "seeds": pa.int32(), "replays": pa.int32()}
     store.write_table(
         "run.parquet", pa.table({k: pa.array([v], types.get(k, pa.float64())) for k, v in settings.items()})
     )
