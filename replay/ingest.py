@@ -22,6 +22,7 @@ from connectors.synthetic import Added, Users, lay_over, make
 from replay.errors import BadConfig, BadInput
 from replay.files import parquet_bytes, write_whole
 from replay.phases import Phase, around, detect
+from replay.remote import fetched, is_uri
 from trace_schema.attempts import ATTEMPTS
 from trace_schema.check import check_calls, first_true
 from trace_schema.fold import FOLDED, ObservedClient, fold
@@ -316,9 +317,18 @@ def write_trace(trace: Trace, path: str) -> None:
 
 
 def read_trace(path: str) -> Trace:
-    """A trace file, or what is ingested on the way: a log, or synthetic:WORKLOAD. Raises BadInput and BadConfig."""
+    """A trace file, or what is ingested on the way: a log, or synthetic:WORKLOAD. Raises BadInput and BadConfig.
+
+    A URI is fetched first: s3://bucket/trace.parquet.
+    """
     if path.startswith(SYNTHETIC):
         return made_trace(path)
+    if is_uri(path):
+        with fetched(path) as local:
+            try:
+                return read_trace(local)
+            except BadInput as error:
+                raise BadInput(str(error).replace(local, path)) from error
     if os.path.isdir(path) or not head(path).startswith(b"PAR1"):
         return ingest([path])
     try:
