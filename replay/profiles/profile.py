@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 Seconds = Annotated[float, Meta(ge=0.0)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -26,6 +28,9 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     prefix_caching: bool = True
     long_prefill_token_threshold: Annotated[int, Meta(ge=0)] = 0
     watermark: Annotated[float, Meta(ge=0.0, lt=1.0)] = 0.0
+    gpu_memory_utilization: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.9
+    """Share of a GPU's memory that the engine may fill. It decides `num_blocks` where a profile knows its GPU's memory
+    and nobody says `num_blocks`; otherwise it changes nothing."""
 
 
 class StepTime(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,15 +62,48 @@ class StepTime(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ValueError("knots_tokens must increase")
 
 
+class Overhead(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the scheduler adds to a step's time on the GPU: `step_s + sequence_s * rows` seconds."""
+
+    step_s: Seconds = 0.0
+    sequence_s: Seconds = 0.0
+
+
+class Memory(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What fills the memory of one GPU of a replica."""
+
+    gpu_gib: Annotated[float, Meta(gt=0.0)]
+    """Total that the driver reports, less than the nominal size."""
+    weights_gib: Annotated[float, Meta(ge=0.0)]
+    other_gib: Annotated[float, Meta(ge=0.0)] = 1.2
+    """Activations, graphs and the rest."""
+    kv_bytes_per_token: Positive
+
+
 class Profile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A named engine on a named machine."""
 
     name: str
     engine: EngineSettings
     step_time: StepTime
+    overheads: Mapping[str, Overhead] = {}
+    """By scheduling mode, what it adds to `step_time`; nothing for a mode that is not named."""
+    api_server_s: Seconds = 0.0
+    """What a request spends in the API server, half on its way in and half on its way out."""
+    memory: Memory | None = None
     source: str = ""
     """Where the step times come from."""
     error: str = ""
     """How far the fitted step times are from those measured."""
     weakness: str = ""
     """What is known not to hold of them."""
+
+    @property
+    def timed(self) -> StepTime:
+        """The step times with what the engine's mode of scheduling adds to them."""
+        added = self.overheads.get(self.engine.mode, Overhead())
+        return replace(
+            self.step_time,
+            overhead_s=self.step_time.overhead_s + added.step_s,
+            sequence_s=self.step_time.sequence_s + added.sequence_s,
+        )
