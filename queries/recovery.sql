@@ -3,11 +3,11 @@
 -- parameters: share=0.95 (of the on-time rate before); calls_least=50; seconds_least=30
 -- columns: policy, profile, fleet; recovered_share = share of seeds in which there is a time t, the overload's end
 --   or later, from which on, to the end of arrivals, the on-time rate of eligible calls is at least `share` of that
---   before the overload, over at least calls_least calls and seconds_least seconds, null where no call came before
---   the overload or too few after it to tell; recovery_time_s = Kaplan-Meier median over seeds of the earliest such
---   t, counted from the overload's end, null when half of the seeds did not recover (all others are observed equally
---   long); observed_s = how long it was observed; observed_calls = eligible calls that arrived meanwhile;
---   delivered_call_rate = of all eligible calls from the overload's start on, however late
+--   before the overload, over at least calls_least calls and seconds_least seconds, null where no call was on time
+--   before the overload, or too few came after it, to tell; recovery_time_s = Kaplan-Meier median over seeds of the
+--   earliest such t, counted from the overload's end, null when half of the seeds did not recover (all others are
+--   observed equally long); observed_s = how long it was observed; observed_calls = eligible calls that arrived
+--   meanwhile; delivered_call_rate = of all eligible calls from the overload's start on, however late
 WITH bounds AS (
     SELECT
         max(start_s) FILTER (phase = 'during') AS overload_start_s,
@@ -50,9 +50,9 @@ cells AS (
     SELECT
         policy, profile, fleet, seed,
         min(t.start_s - overload_end_s) FILTER (
-            t.rate >= $share * b.rate AND t.calls >= $calls_least AND last_s - t.start_s >= $seconds_least
+            b.rate > 0 AND t.rate >= $share * b.rate AND t.calls >= $calls_least AND last_s - t.start_s >= $seconds_least
         ) AS recovery_s,
-        any_value(b.rate) IS NOT NULL
+        coalesce(any_value(b.rate) > 0, false)
             AND bool_or(t.calls >= $calls_least AND last_s - t.start_s >= $seconds_least) AS can_tell,
         max(last_s - overload_end_s) AS observed_s,
         max(t.calls) AS observed_calls

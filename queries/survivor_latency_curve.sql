@@ -1,8 +1,9 @@
 -- name: survivor_latency_curve
 -- purpose: What share of the users who stayed had their response within a given time?
 -- columns: policy, profile, fleet; within_s = 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, ... seconds, from where the first
---   had its response to where the last one has, none where nobody had one; calls = survivors: calls whose trace has no user cancel (per seed);
---   delivered_share = of them, those that had their response within_s after their arrival, over all seeds
+--   had its response to where the last one has, none where nobody had one; calls = survivors: calls whose trace has no
+--   user cancel (per seed); delivered_share = of them, those that had their response within_s after their arrival, over
+--   all seeds
 WITH taken AS (SELECT * FROM calls WHERE user_cancel_s IS NULL AND counted),
 marks AS (
     SELECT mark::DOUBLE AS within_s

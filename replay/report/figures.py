@@ -50,10 +50,6 @@ def share(value: float | None) -> str:
     return "–" if value is None else percent(value)
 
 
-def centres(rows: Rows) -> list[float]:
-    return [(r["start_s"] + r["end_s"]) / 2 for r in rows]
-
-
 def time_end(found: Found) -> float:
     """Where the time axes end: with the last bin of arrivals, and half as far again where much happens later."""
     arrivals = max((r["end_s"] for r in found["delivered_over_time"]), default=1.0)
@@ -62,15 +58,25 @@ def time_end(found: Found) -> float:
 
 
 def filled(rows: Rows, key: str) -> tuple[list[float], list[float]]:
-    """A series over time, whose missing bins are gaps."""
+    """A series over time through the middles of its bins, from the first one's start to the last one's end.
+
+    Where bins are missing, there is a gap.
+    """
     x: list[float] = []
     y: list[float] = []
     for n, row in enumerate(rows):
-        if n and row["start_s"] > rows[n - 1]["end_s"] + 1e-9:
-            x.append((row["start_s"] + rows[n - 1]["end_s"]) / 2)
-            y.append(math.nan)
+        value = math.nan if row[key] is None else float(row[key])
+        if n == 0 or row["start_s"] > rows[n - 1]["end_s"] + 1e-9:
+            if n:
+                x += [rows[n - 1]["end_s"], (rows[n - 1]["end_s"] + row["start_s"]) / 2]
+                y += [y[-1], math.nan]
+            x.append(row["start_s"])
+            y.append(value)
         x.append((row["start_s"] + row["end_s"]) / 2)
-        y.append(math.nan if row[key] is None else float(row[key]))
+        y.append(value)
+    if rows:
+        x.append(rows[-1]["end_s"])
+        y.append(y[-1])
     return x, y
 
 
@@ -79,6 +85,7 @@ def delivered_over_time(found: Found, scene: Scene, phases: Rows, own: str | Non
     rows = found["delivered_over_time"]
     reference = scene.rows(rows, own) if own else []
     panels = [load(scene.rows(rows, scene.shown[0].policy))]
+    compared = scene.in_panels() if reference else ()
     for one in scene.in_panels():
         mine = scene.rows(rows, one.policy)
         x, rate = filled(mine, "delivered_rate")
@@ -97,18 +104,18 @@ def delivered_over_time(found: Found, scene: Scene, phases: Rows, own: str | Non
         Key("area", MUTED, "on time", ON_TIME),
         Key("area", MUTED, "late", LATE),
     ]
-    key += [Key("dashes", OWN, f"{own}, the log's own")] if reference else []
+    key += [Key("dashes", OWN, f"{own}, the log's own")] if any(not one.own for one in compared) else []
     key += [Key("area", INK, "range over seeds", RANGE)] if seeds > 1 else []
     return Panels(tuple(panels), (*key, *overload_key(phases)), end, overload(phases))
 
 
 def load(rows: Rows) -> Panel:
     """The calls that arrive, the same under every policy."""
-    per_s = [r["arrivals"] / (r["end_s"] - r["start_s"]) for r in rows]
-    most = max(per_s, default=1.0)
+    rates = [{**r, "a_second": r["arrivals"] / (r["end_s"] - r["start_s"])} for r in rows]
+    most = max((r["a_second"] for r in rates), default=1.0)
     peak = f"at most {most:,.3g} a second"
     notes = (f"{sum(r['arrivals'] for r in rows):,.0f} calls, {peak}", peak)
-    layer = Layer("area", centres(rows), per_s, MUTED, ON_TIME)
+    layer = Layer("area", *filled(rates, "a_second"), MUTED, ON_TIME)
     return Panel(("calls that arrive", "arrivals"), notes, MUTED, (layer,), most)
 
 
@@ -205,7 +212,7 @@ def gpu_time(found: Found, scene: Scene) -> Bars:
     bars = [
         Bar(
             one.short_label,
-            f"{share(row['wasted_compute_frac'])} of {row['busy_gpu_s']:,.0f} s wasted",
+            used(row),
             one.colour,
             one.own,
             tuple(Part(v := row[f"{part}_gpu_s"], colour, f"{v:,.0f} s") for part, colour in colours.items()),
@@ -216,6 +223,12 @@ def gpu_time(found: Found, scene: Scene) -> Bars:
     if any(row["unresolved_gpu_s"] > LEAST * top for _, row in pairs):
         key.append(Key("area", UNRESOLVED, "not ended at the cut"))
     return Bars(tuple(bars), tuple(key), top, "GPU-seconds")
+
+
+def used(row: Mapping[str, Any]) -> str:
+    """How much GPU time there was, and which share of it was wasted."""
+    busy = f"{row['busy_gpu_s']:,.0f} s"
+    return busy if row["wasted_compute_frac"] is None else f"{percent(row['wasted_compute_frac'])} of {busy} wasted"
 
 
 def counter_view(found: Found, scene: Scene) -> Bars:

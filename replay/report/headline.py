@@ -12,6 +12,8 @@ from replay.report.words import listed, percent
 
 CONFIDENCE = 0.95
 RESAMPLES = 9_999
+WELL = 0.5
+"""Whoever delivers less than this share of calls is no good news."""
 NAMED = 3
 """As many policies are named on a card."""
 FEW = 2
@@ -113,7 +115,8 @@ def contest(scene: Scene, own: str | None) -> tuple[Shown, Shown | None]:
     if mine is not None and (mine.delivered or 0.0) >= (best.delivered or 0.0) - SAME:
         best, mine = mine, None
     other = mine or last
-    return best, None if other is best else other
+    alike = other is not mine and (best.delivered or 0.0) - (other.delivered or 0.0) < SAME
+    return best, None if other is best or alike else other
 
 
 def name_of(one: Shown, own: str | None) -> str:
@@ -144,9 +147,12 @@ def cards(found: Found, scene: Scene, own: str | None) -> list[Card]:
     best, other = contest(scene, own)
     made = []
     if best.delivered is not None:
-        own_too = ", the log's own; none delivers more" if best.own else ", the most"
+        if best.own:
+            own_too = ", the log's own; none delivers more"
+        else:
+            own_too = ", the most" if other else "; none delivers more"
         words = f"of calls are delivered with {name_of(best, own)}{own_too if len(scene.shown) > 1 else ''}"
-        made.append(Card(rate(scene, best, name_of(best, own)), words, True))
+        made.append(Card(rate(scene, best, name_of(best, own)), words, True if best.delivered >= WELL else None))
     if other is not None and other.delivered is not None:
         kind = "the log's own" if other.own else "the least"
         words = f"with {name_of(other, own)}, {kind}"

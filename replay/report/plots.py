@@ -239,7 +239,8 @@ def draw_times(frame: Frame) -> None:
             (x,) = frame.x([value * seconds])
             frame.page.plot([x, x], [bottom, bottom + 3], color=LINE, linewidth=0.8)
             words = f"{value:g} {unit}" if value == 0 else f"{value:g}"
-            frame.page.text(x, bottom + 12, words, color=MUTED, ha="center", va="center_baseline")
+            side = "right" if x > frame.left + frame.width - LETTER else "center"
+            frame.page.text(x, bottom + 12, words, color=MUTED, ha=side, va="center_baseline")
 
 
 def draw_bars(chart: Bars, width: int) -> Figure:

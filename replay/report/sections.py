@@ -39,6 +39,11 @@ class Figure:
     alt: str
     queries: tuple[str, ...]
 
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to draw."""
+        return not (self.chart.panels if isinstance(self.chart, Panels) else self.chart.bars)
+
 
 @dataclass(frozen=True, slots=True)
 class Section:

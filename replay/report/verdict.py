@@ -33,6 +33,10 @@ def served(rows: Rows, own: str | None) -> str:
     if not rates:
         return ""
     top = max(rates.values())
+    if len(rates) == 1:
+        (only,) = rates
+        whose = ", the log's own," if only == own else ""
+        return f"{only}{whose} delivers {percent(top)} of calls."
     best = [policy for policy, rate in rates.items() if rate >= top - SAME]
     if len(best) == len(rates) > 1:
         return f"Every policy delivers as many calls: {percent(top)}."
@@ -59,7 +63,7 @@ def came_back(rows: Rows) -> str:
 def too_little(rows: Rows) -> str:
     """Why recovery has no answer."""
     after = f"{rows[0]['observed_calls']:,} calls in the {rows[0]['observed_s']:.0f} s after the overload"
-    return f"no call came before the overload, or {after} are too few"
+    return f"no call was on time before the overload, or {after} are too few"
 
 
 def wasted(rows: Rows, own: str | None) -> str:

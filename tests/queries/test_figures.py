@@ -217,6 +217,12 @@ def test_a_service_that_stays_late_does_not_recover(query: Query) -> None:
     assert (row["recovered_share"], row["recovery_time_s"]) == (0.0, None)
 
 
+def test_recovery_cannot_be_told_where_no_call_was_on_time_before(query: Query) -> None:
+    calls = [{**row, "outcome": "failed"} for row in recovering(32.0) if row["arrival_s"] < 10.0]
+    (row,) = query("recovery", {("p", 0): {"calls": calls + recovering(32.0)[10:]}})
+    assert (row["recovered_share"], row["recovery_time_s"]) == (None, None)
+
+
 def test_summary_counts_the_undelivered_as_infinitely_late(query: Query) -> None:
     calls = [call(0, 1.0, 2.0), call(1, 2.0, 5.0), call(2, 3.0, 9.0, "failed", reason="retries_exhausted")]
     (row,) = query("summary", {("p", 0): {"calls": calls, "replicas": replica(6)}})

@@ -59,7 +59,7 @@ def test_a_cut_and_an_unknowable_recovery_are_said() -> None:
         row["recovered_share"] = None
     said = " ".join(verdict(found, None))
     assert "up to 7 calls (cancel) had not ended" in said
-    assert "Recovery cannot be told: no call came before the overload, or 60 calls in the 40 s" in said
+    assert "Recovery cannot be told: no call was on time before the overload, or 60 calls in the 40 s" in said
 
 
 def test_two_fleets_are_told_apart() -> None:
