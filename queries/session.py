@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -28,6 +30,7 @@ class Session:
         self.connection = connect(run)
         root = str(Path(run).resolve())
         self.connection.execute("SET allowed_directories = [$root]", {"root": root})
+        self.connection.execute("SET python_enable_replacements = false")
         self.connection.execute("SET enable_external_access = false")
         self.connection.execute("SET lock_configuration = true")
 
@@ -43,25 +46,43 @@ class Session:
         Raises BadConfig with DuckDB's own words, and KeyboardInterrupt when it is interrupted.
         """
         import duckdb
-        import pyarrow as pa
 
         try:
             for statement in self.connection.extract_statements(text):
                 if statement.type.name in WRITING or WRAPPED.match(statement.query):
                     raise BadConfig(f"SQL: {statement.query.split()[0].upper()} is not for here: a run is only read")
-            relation = self.connection.sql(text)
-            return pa.table({}) if relation is None else relation.to_arrow_table()
-        except duckdb.InterruptException:
-            raise KeyboardInterrupt from None
+            return self.interruptible(lambda: self.carried_out(text))
         except duckdb.PermissionException as error:
             raise BadConfig(f"SQL: only the files of {self.run} can be read here, and none written") from error
         except duckdb.Error as error:
             raise BadConfig(f"SQL: {sentence(error)}") from error
 
+    def carried_out(self, text: str) -> pa.Table:
+        """The result of SQL; no columns where it has none."""
+        import pyarrow as pa
+
+        relation = self.connection.sql(text)
+        return pa.table({}) if relation is None else relation.to_arrow_table()
+
+    def interruptible(self, work: Callable[[], pa.Table]) -> pa.Table:
+        """What `work` returns, unless Ctrl-C comes first: DuckDB hears of signals only from another thread."""
+        import duckdb
+
+        with ThreadPoolExecutor(1) as pool:
+            future = pool.submit(work)
+            try:
+                return future.result()
+            except KeyboardInterrupt:
+                self.connection.interrupt()
+                with suppress(duckdb.Error):
+                    future.result()
+                raise
+
     def query(self, name: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
         """The result of a named query. Raises UnknownName, BadConfig, BadInput."""
         query = load(name)
-        return answer(self.connection, self.run, query, bound(query, parameters or {}))
+        values = bound(query, parameters or {})
+        return self.interruptible(lambda: answer(self.connection, self.run, query, values))
 
     def tables(self) -> list[str]:
         """The tables of the run, and those made in this session."""

@@ -129,7 +129,7 @@ def check_figure(threshold: Threshold, columns: Mapping[str, str]) -> None:
         valid = figures if threshold.query == "summary" else [f"{threshold.query}.{name}" for name in figures]
         elsewhere = others(threshold) if threshold.query == "summary" else []
         raise BadConfig(
-            f"threshold {threshold.written!r}: {UnknownName.of('figure', threshold.figure, elsewhere or valid)}"
+            f"threshold {threshold.written!r}: {UnknownName.of('figure', threshold.figure, [*valid, *elsewhere])}"
         )
     if threshold.column not in figures:
         raise BadConfig(f"threshold {threshold.written!r}: {threshold.figure} is no figure; {', '.join(figures)} are")
