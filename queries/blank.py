@@ -35,6 +35,11 @@ TABLES = {
     "observed": {
         "call_id": pa.int64(),
         "arrival_s": pa.float64(),
+        "model": pa.string(),
+        "deployment": pa.string(),
+        "tenant": pa.string(),
+        "client": pa.string(),
+        "session_id": pa.string(),
         "observed_attempts": pa.int32(),
         "observed_status": pa.string(),
         "observed_ttft_s": pa.float64(),

@@ -68,7 +68,7 @@ def write_run(root: Path, cells: dict[tuple[str, int], dict[str, Rows]], **run: 
     store.write_table(
         "run.parquet", pa.table({k: pa.array([v], types.get(k, pa.float64())) for k, v in settings.items()})
     )
-    observed = {"call_id": [0, 1], "arrival_s": [1.0, 11.0], "observed_attempts": [1, 3],
+    observed = {"call_id": [0, 1], "arrival_s": [1.0, 11.0], "tenant": ["acme", None], "observed_attempts": [1, 3],
                 "observed_status": ["ok", "timeout"], "observed_e2e_s": [0.5, None]}  # fmt: skip
     store.write_table("observed.parquet", pa.table(observed))
     schemas = {"calls": CALL_OUTCOMES, "attempts": ATTEMPT_OUTCOMES, "executions": EXECUTIONS, "replicas": REPLICAS,

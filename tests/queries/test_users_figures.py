@@ -160,3 +160,16 @@ def test_retry_success_is_told_for_each_number_of_the_attempt(query: Query) -> N
     assert (first["attempt"], first["sent"], first["ok"], first["ok_rate"]) == (0, 4, 1, 0.25)
     assert (first["timed_out"], first["cancelled"], first["rejected"]) == (1, 1, 1)
     assert (second["attempt"], second["sent"], second["ok_rate"], second["timed_out"]) == (1, 2, 0.5, 1)
+
+
+def test_tenants_are_told_apart_with_those_that_the_log_does_not_name(query: Query) -> None:
+    calls = [call(0, 1.0, 2.0, attempts=3), call(1, 2.0, None, "failed")]
+    executions = [
+        execution(0, "delivered", attended_decode_ns=2 * S, poll_ns=S),
+        execution(1, "lost", "aborted", attended_decode_ns=3 * S),
+    ]
+    acme, unnamed = query("tenants", {("p", 0): {"calls": calls, "executions": executions}})
+    assert (acme["tenant"], acme["calls"], acme["delivered_call_rate"], acme["on_time_rate"]) == ("acme", 1, 1.0, 1.0)
+    assert (acme["attempts_per_call"], acme["gpu_s"], acme["wasted_gpu_s"], acme["wasted_share"]) == (3, 3.0, 1.0, 0.25)
+    assert (unnamed["tenant"], unnamed["delivered_call_rate"]) == (None, 0.0)
+    assert (unnamed["gpu_s"], unnamed["wasted_share"]) == (3.0, 0.75)
