@@ -3,8 +3,8 @@
 -- columns: policy, profile, fleet; cancelled = calls whose user left, mean over seeds; marginal_gpu_ms = by how many
 --   milliseconds the steps would have been shorter without the executions of these calls, mean over seeds; poll_gpu_ms =
 --   GPU time of checking whether clients are still there; recovery_score_ms = marginal time under no_cancel_handling
---   less the same under this policy with the same seed, less its poll_gpu_ms; mean over seeds, recovery_score_ms_low
---   and recovery_score_ms_high its range over seeds; null in a run without the policy no_cancel_handling
+--   less the same under this policy with the same seed, less its poll_gpu_ms, mean over seeds, recovery_score_ms_low
+--   and recovery_score_ms_high its range over seeds, null in a run without the policy no_cancel_handling
 WITH left_calls AS (
     SELECT policy, profile, fleet, seed, call_id FROM calls WHERE outcome = 'cancelled'
 ),

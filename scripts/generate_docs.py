@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from queries_page import queries_page
 from synthetic_page import synthetic_page
 
-from queries import load, names
 from trace_schema.attempts import ATTEMPTS
 from trace_schema.calls import CALLS
 from trace_schema.fields import TableSchema
@@ -36,29 +36,6 @@ def table_section(schema: TableSchema) -> str:
     rows = [f"| `{f.name}`{'?' if f.nullable else ''} | {f.type} | {f.unit} | {f.doc} |" for f in schema.fields]
     head = ["| field | type | unit | |", "|---|---|---|---|"]
     return f"### {schema.name}\n\nOne row: {schema.row}.\n\n" + "\n".join([*head, *rows])
-
-
-def queries_page() -> str:
-    """Every named query: what it answers, its parameters, its columns."""
-    parts = [
-        "# Queries",
-        "Generated from the headers of `queries/*.sql` by `make docs`. `replay query NAME RUN` runs one; `-p key=value`"
-        " sets a parameter. They read the views of `views.sql`, so that they run in a plain `duckdb` shell too.",
-        *map(query_section, names()),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def query_section(name: str) -> str:
-    """One query."""
-    query = load(name)
-    lines = [f"## {name}", query.purpose]
-    if query.parameters:
-        lines.append(
-            "Parameters: " + ", ".join(f"`{key}` = {value:g}" for key, value in query.parameters.items()) + "."
-        )
-    lines.append("\n".join(f"- {part.strip()}" for part in query.columns.split(";")))
-    return "\n\n".join(lines)
 
 
 PAGES = {"schema.md": schema_page, "queries.md": queries_page, "synthetic.md": synthetic_page}
