@@ -67,7 +67,9 @@ def admit(S: State, rep: Replica, budget: int) -> int:
             if S.blocks[S.hits[j]].state <= 0:
                 idle_hits += 1
         reserve = S.settings.watermark if rep.running > 0 else 0
-        if (tokens + size - 1) // size - count + idle_hits + reserve > rep.free:
+        n = min(tokens - count * size, limit, budget)
+        wanted = count * size + n if S.settings.chunk_admission else tokens
+        if (wanted + size - 1) // size - count + idle_hits + reserve > rep.free:
             rep.blocked = BLOCKED_BY_BLOCKS
             break
         dequeue(S, rep, x)
@@ -83,7 +85,6 @@ def admit(S: State, rep: Replica, budget: int) -> int:
             rep.free -= idle_hits
             rep.allocated += count
             S.slots[slot].blocks_mark = count
-        n = min(tokens - count * size, limit, budget)
         give_chunk(S, rep, slot, n)
         budget -= n
     return budget

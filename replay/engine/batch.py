@@ -6,11 +6,12 @@ A decoding request is not touched in a step. It stands in two lists: that of the
 
 from __future__ import annotations
 
-from replay.engine.blocks import linger, publish, release, take
+from replay.engine.blocks import linger, publish, publish_read, release, take
+from replay.engine.flights import give_up_unread, unread_tokens
 from replay.engine.kernel import hot
 from replay.engine.ledger import mark_decoding, settle
 from replay.engine.queue import enqueue
-from replay.engine.state import DECODING, EMPTY, NONE, PREFILLING, QUEUED, Replica, State
+from replay.engine.state import DECODING, DRAINING, EMPTY, NONE, PREFILLING, QUEUED, Replica, State
 
 
 @hot
@@ -88,6 +89,19 @@ def leave_group(S: State, rep: Replica, slot: int) -> int:
 
 
 @hot
+def drain(S: State, rep: Replica, slot: int, computed: int) -> None:
+    """The step just scheduled computes the slot's last token: it takes part in no other, and waits for its outputs."""
+    S.slots[slot].kind = DRAINING
+    S.slots[slot].offset = computed
+    S.slots[slot].last_scheduled = rep.clock
+    flight = S.flights[rep.index, rep.clock & 1]
+    place = 2 * rep.index + (rep.clock & 1)
+    S.draining[place, flight.drained, 0] = slot
+    S.draining[place, flight.drained, 1] = S.slots[slot].admission
+    flight.drained += 1
+
+
+@hot
 def remove_part(S: State, rep: Replica, slot: int) -> None:
     """Out of the list of slots in mid-prefill."""
     k = 0
@@ -108,7 +122,10 @@ def grow(S: State, rep: Replica, slot: int, computed: int, n: int) -> None:
     rep.allocated += wanted - held
     if S.settings.caching:
         take(S, rep, slot, held, wanted)
-        publish(S, rep, slot, computed // size, (computed + n) // size)
+        if S.slots[slot].kind != DECODING or S.settings.depth == 1:
+            publish(S, rep, slot, computed // size, (computed + n) // size)
+        else:
+            publish_read(S, rep, slot, computed + 1 - unread_tokens(S, rep, slot))
 
 
 @hot
@@ -152,10 +169,12 @@ def vacate(S: State, rep: Replica, slot: int, computed: int, held: int, lingers:
 
 @hot
 def outputs_of(S: State, rep: Replica, slot: int) -> int:
-    """Tokens that the slot's request has put out."""
+    """Tokens that the slot's request has put out, those in flight included."""
     x = S.slots[slot].execution
     if S.slots[slot].kind == DECODING:
         return rep.clock + S.slots[slot].offset - S.executions[x].prompt + 1
+    if S.slots[slot].kind == DRAINING:
+        return S.slots[slot].offset - S.executions[x].prompt + 1
     return S.executions[x].outputs
 
 
@@ -168,13 +187,12 @@ def evict(S: State, rep: Replica, slot: int, given: int, extra: int, lingers: bo
     """
     x = S.slots[slot].execution
     S.executions[x].outputs = outputs_of(S, rep, slot)
+    held = settle(S, rep, slot)
+    computed = S.slots[slot].offset - given
     if S.slots[slot].kind == DECODING:
-        held = settle(S, rep, slot)
         computed = leave_group(S, rep, slot)
         held += extra
-    else:
-        held = settle(S, rep, slot)
-        computed = S.slots[slot].offset - given
+    elif S.slots[slot].kind == PREFILLING:
         remove_part(S, rep, slot)
     vacate(S, rep, slot, computed, held, lingers)
     return x
@@ -182,9 +200,17 @@ def evict(S: State, rep: Replica, slot: int, given: int, extra: int, lingers: bo
 
 @hot
 def preempt(S: State, rep: Replica, slot: int, given: int, extra: int) -> None:
-    """Blocks are short: a running request goes back to the queue, and will compute its tokens again."""
+    """Blocks are short: a running request goes back to the queue, and will compute its tokens again.
+
+    An output of it that is in flight still counts when it arrives.
+    """
+    unread = give_up_unread(S, rep, slot)
     x = evict(S, rep, slot, given, extra, False)
     S.executions[x].status = QUEUED
+    if unread > 0:
+        S.executions[x].outputs -= unread
+        S.stale[rep.index, rep.stale] = x
+        rep.stale += 1
     S.ledgers[S.executions[x].ledger].preemptions += 1
     rep.preemptions += 1
     rep.preempted += 1
@@ -203,7 +229,11 @@ def seat(S: State, rep: Replica, x: int, computed: int, hits: int) -> int:
     S.slots[slot].offset = computed
     S.slots[slot].computed_from = computed
     S.slots[slot].hits = hits
-    S.slots[slot].first_step = rep.steps
+    S.slots[slot].first_round = rep.rounds
+    S.slots[slot].skipped_even = NONE
+    S.slots[slot].skipped_odd = NONE
+    S.chunk_costs[slot, 0].step = NONE
+    S.chunk_costs[slot, 1].step = NONE
     S.slots[slot].run_next = NONE
     S.slots[slot].run_previous = rep.run_tail
     if rep.run_tail != NONE:

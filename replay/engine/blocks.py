@@ -69,6 +69,16 @@ def publish(S: State, rep: Replica, slot: int, first: int, end: int) -> None:
 
 
 @hot
+def publish_read(S: State, rep: Replica, slot: int, known: int) -> None:
+    """Hash the blocks of a decoding slot that its `known` tokens fill, as far as they have no hash yet."""
+    end = known // S.settings.block_size
+    first = end
+    while first > 0 and S.blocks[S.table[slot, first - 1]].key == NONE:
+        first -= 1
+    publish(S, rep, slot, first, end)
+
+
+@hot
 def append_to_chain(S: State, rep: Replica, b: int, bucket: int) -> None:
     """Hang block `b` at the end of its bucket's chain."""
     last = S.buckets[rep.index, bucket]
@@ -126,7 +136,8 @@ def take(S: State, rep: Replica, slot: int, first: int, end: int) -> None:
         if S.blocks[b].state != -place:
             continue
         S.blocks[b].state = hold
-        forget(S, rep, b)
+        if S.blocks[b].key != NONE:
+            forget(S, rep, b)
         S.table[slot, j] = b
         j += 1
     if S.executions[x].orphan:
@@ -172,7 +183,8 @@ def compact_ring(S: State, r: int) -> None:
 def release(S: State, rep: Replica, slot: int, held: int) -> None:
     """Let go of the `held` blocks of a slot, from the tail to the head of the sequence.
 
-    Blocks without a hash, which are the last ones, go to the front of the free queue, the others to its back.
+    Blocks without a hash, which are the last ones, go to the front of the free queue, the others to its back; in older
+    engines all go to the back.
     """
     rep.released += held
     if not S.settings.caching:
@@ -181,7 +193,7 @@ def release(S: State, rep: Replica, slot: int, held: int) -> None:
     x = S.slots[slot].execution
     part = hold_of(S, x)
     hashed = held
-    while hashed > 0 and S.blocks[S.table[slot, hashed - 1]].key == NONE:
+    while not S.settings.blanks_to_back and hashed > 0 and S.blocks[S.table[slot, hashed - 1]].key == NONE:
         hashed -= 1
     for i in range(hashed, held):
         b = S.table[slot, i]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from replay.engine.blocks import release_lingering
 from replay.engine.events import KV_IS_RELEASED, SCHEDULE, STEP_ENDS, post
+from replay.engine.flights import give_back_rows, head_end
 from replay.engine.gateway import execution_ended
 from replay.engine.kernel import hot
-from replay.engine.ledger import give_back_rest
-from replay.engine.scheduler import abort, is_in_flight
+from replay.engine.scheduler import abort
 from replay.engine.state import (
     BLOCKED_BY_BLOCKS,
     INFINITY,
@@ -45,22 +45,22 @@ def push_arrives(S: State, x: int) -> None:
     else:
         S.inbox[rep.inbox_last] = x
     rep.inbox_last = x
-    if not rep.stepping:
-        read_inbox(S, rep)
+    if rep.in_flight == 0:
+        read_inbox(S, rep, False)
 
 
 @hot
-def read_inbox(S: State, rep: Replica) -> None:
+def read_inbox(S: State, rep: Replica, at_end: bool) -> None:
     """Apply the aborts that have arrived, in order.
 
-    While a step is in flight, a request that arrived during it has not been added yet: its abort waits for it, and
-    those behind it wait too.
+    At the end of a step, a request that arrived during it has not been added yet: its abort waits for it, and those
+    behind it wait too.
     """
     while rep.inbox_first != NONE:
         x = rep.inbox_first
         if x >= S.progress.executions or S.executions[x].queued == INFINITY:
             break
-        if rep.stepping and S.executions[x].arrived_in_step == rep.steps:
+        if at_end and S.executions[x].arrived_in_round == rep.rounds:
             break
         rep.inbox_first = S.inbox[x]
         abort_now(S, rep, x)
@@ -73,13 +73,14 @@ def cancel_lies_ready(S: State, x: int) -> None:
     rep = S.replicas[S.executions[x].replica]
     if S.executions[x].status == RUNNING:
         k = S.settings.poll_tokens
+        coming = rep.rounds + (1 if rep.in_flight > 0 else 0)
         if S.settings.poll_phase:
-            k -= (rep.steps - S.slots[S.executions[x].slot].first_step) % k
-        await_look(S, rep, x, (rep.steps + k) & S.settings.due_mask)
+            k -= (coming - S.slots[S.executions[x].slot].first_round) % k
+        await_look(S, rep, x, (coming + k) & S.settings.due_mask)
     elif S.executions[x].queued < INFINITY and S.executions[x].status == QUEUED:
         if rep.blocked == BLOCKED_BY_BLOCKS:
             rep.blocked = NOT_BLOCKED
-        if not rep.stepping:
+        if rep.in_flight == 0:
             wake(S, rep, S.progress.now, SCHEDULE)
 
 
@@ -98,7 +99,7 @@ def await_look(S: State, rep: Replica, x: int, place: int) -> None:
 @hot
 def read_due(S: State, rep: Replica) -> None:
     """At the end of a step, abort the requests whose cancels are seen now, in the order in which they came."""
-    place = rep.steps & S.settings.due_mask
+    place = (rep.rounds + 1) & S.settings.due_mask
     last = S.due[rep.index, place]
     if last == NONE:
         return
@@ -119,9 +120,10 @@ def abort_at_once(S: State, x: int) -> None:
     if S.executions[x].queued == INFINITY:
         S.executions[x].gone = 1
         return
-    if S.executions[x].status == RUNNING and is_in_flight(S, rep, S.executions[x].slot):
-        seconds = give_back_rest(S, rep.index, S.executions[x].slot)
-        wake(S, rep, max(rep.wake_at - seconds, S.progress.now), STEP_ENDS)
+    if S.executions[x].status == RUNNING and rep.in_flight > 0:
+        give_back_rows(S, rep.index, S.executions[x].slot)
+        if rep.wake_kind == STEP_ENDS:
+            wake(S, rep, max(head_end(S, rep), S.progress.now), STEP_ENDS)
     abort_now(S, rep, x)
 
 
@@ -140,5 +142,5 @@ def kv_is_released(S: State, x: int) -> None:
     rep = S.replicas[S.executions[x].replica]
     release_lingering(S, rep.index, x)
     rep.blocked = NOT_BLOCKED
-    if not rep.stepping and rep.waiting > 0:
+    if rep.in_flight == 0 and rep.waiting > 0:
         wake(S, rep, S.progress.now, SCHEDULE)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 
 from replay.engine.blocks import attend_again, leave_unattended, now_ns
-from replay.engine.kernel import cold, hot
+from replay.engine.kernel import hot
 from replay.engine.state import DECODING, FS, NS, RUNNING, Replica, State
 
 
@@ -131,7 +131,9 @@ def become_attended(S: State, x: int) -> None:
 
 
 @hot
-def charge_chunk(S: State, slot: int, token_fs: int, share_fs: int, kv_fs: float, tokens: int, rows: int) -> None:
+def charge_chunk(
+    S: State, rep: Replica, slot: int, token_fs: int, share_fs: int, kv_fs: float, tokens: int, rows: int
+) -> None:
     """Charge the chunk that `slot` computes in this step. `tokens` and `rows`: of the whole step.
 
     What a preemption made it compute again is charged apart.
@@ -150,8 +152,11 @@ def charge_chunk(S: State, slot: int, token_fs: int, share_fs: int, kv_fs: float
     else:
         own += (S.settings.attention * n * (before + 0.5 * n) + S.settings.context * before) * FS
     ledger = S.ledgers[S.executions[x].ledger]
-    S.slots[slot].chunk_marginal = int(marginal * FS + own + 0.5)
-    ledger.marginal += S.slots[slot].chunk_marginal
+    cost = S.chunk_costs[slot, rep.clock & 1]
+    cost.step = rep.clock
+    cost.marginal = int(marginal * FS + own + 0.5)
+    cost.decodes = decodes
+    ledger.marginal += cost.marginal
     ledger.poll += S.settings.poll_fs
     charge = n * token_fs + share_fs + math.floor(own + 0.5)
     again = min(after, S.executions[x].peak) - before
@@ -161,8 +166,8 @@ def charge_chunk(S: State, slot: int, token_fs: int, share_fs: int, kv_fs: float
         part = charge if again == n else int(charge * (again / n))
         ledger.recompute += part
         charge -= part
-    S.slots[slot].chunk_charge = charge
-    S.slots[slot].chunk_again = part
+    cost.charge = charge
+    cost.again = part
     if S.executions[x].orphan:
         if decodes:
             ledger.orphan_decode += charge
@@ -198,7 +203,7 @@ def post_step(S: State, rep: Replica, decoding: int, chunks: int, tokens: int, m
     if decoding > 0:
         post_decoding(S, rep, tokens, rows, token_fs, share_fs, kv_fs)
     for k in range(chunks):
-        charge_chunk(S, S.chunks[k], token_fs, share_fs, kv_fs, tokens, rows)
+        charge_chunk(S, rep, S.chunks[k], token_fs, share_fs, kv_fs, tokens, rows)
     post_busy(S, rep, duration)
 
 
@@ -219,52 +224,6 @@ def post_decoding(S: State, rep: Replica, tokens: int, rows: int, token_fs: int,
         marginal += S.settings.overhead
     rep.step_marginal = math.floor(marginal * FS + 0.5)
     rep.marginal_total += rep.step_marginal
-
-
-@cold
-def give_back_rest(S: State, r: int, slot: int) -> float:
-    """The row of `slot` in the step in flight is computed no further: take what is left of it out of the ledger.
-
-    Returns the seconds by which the step becomes shorter. The rows of a step advance together, so that what is left of
-    each is the share of the whole that is left.
-    """
-    rep = S.replicas[r]
-    left = rep.wake_at - S.progress.now
-    if left <= 0.0 or rep.step_cost <= 0.0:
-        return 0.0
-    x = S.slots[slot].execution
-    again = 0
-    decodes = S.slots[slot].kind == DECODING
-    if decodes:
-        charge = rep.step_row + rep.step_context * (rep.clock + S.slots[slot].offset)
-        marginal = rep.step_marginal + rep.step_context * (rep.clock + S.slots[slot].offset)
-    else:
-        charge = S.slots[slot].chunk_charge
-        again = S.slots[slot].chunk_again
-        marginal = S.slots[slot].chunk_marginal
-        decodes = S.slots[slot].tokens == 1 and S.slots[slot].offset - 1 >= S.executions[x].prompt
-    cost = (charge + again + S.settings.poll_fs) / FS
-    share = min(left / rep.step_cost, 1.0)
-    seconds = min(share * cost, left)
-    ledger = S.ledgers[S.executions[x].ledger]
-    ledger.recompute -= int(share * again)
-    ledger.poll -= int(share * S.settings.poll_fs)
-    ledger.marginal -= int(share * marginal)
-    charge = int(share * charge)
-    if S.executions[x].orphan and S.executions[x].unattended_at <= rep.step_start:
-        if decodes:
-            ledger.orphan_decode -= charge
-        else:
-            ledger.orphan_prefill -= charge
-    elif decodes:
-        ledger.attended_decode -= charge
-    else:
-        ledger.attended_prefill -= charge
-    rep.step_cost -= cost
-    post_busy(S, rep, -seconds)
-    if S.settings.trace:
-        S.steps[rep.traced_step].duration -= seconds
-    return seconds
 
 
 @hot

@@ -28,19 +28,13 @@ from replay.engine.events import (
     post_at,
     priority_at_top,
 )
+from replay.engine.flights import head_end, unread_tokens
 from replay.engine.gateway import attempt_arrives, disconnect_arrives, execution_ended, orphan_expires
 from replay.engine.held import charge_held, give_up_all_held
 from replay.engine.kernel import cold, entry, hot
 from replay.engine.ledger import settle, step_overhead_s
 from replay.engine.queue import enqueue
-from replay.engine.scheduler import (
-    coast,
-    end_step,
-    finish,
-    room_to_trace,
-    schedule,
-    unread_tokens,
-)
+from replay.engine.scheduler import coast, coast_in_pairs, end_step, finish, room_to_trace, schedule
 from replay.engine.state import (
     BLOCKED_BY_BLOCKS,
     DECODING,
@@ -78,26 +72,31 @@ def execution_arrives(S: State, x: int) -> None:
     """A request enters the queue of its replica."""
     rep = S.replicas[S.executions[x].replica]
     S.executions[x].queued = S.progress.now
-    S.executions[x].arrived_in_step = rep.steps if rep.stepping else NONE
+    S.executions[x].arrived_in_round = rep.rounds if rep.in_flight > 0 else NONE
     enqueue(S, rep, x, False)
     if S.settings.by_priority and rep.blocked == BLOCKED_BY_BLOCKS:
         rep.blocked = NOT_BLOCKED
-    if not rep.stepping:
+    if rep.in_flight == 0:
         wake(S, rep, S.progress.now, SCHEDULE)
 
 
 @hot
 def step_ends(S: State, rep: Replica) -> None:
     """The replica's step is over: aborts first, then its outputs."""
-    read_inbox(S, rep)
+    if not S.settings.late_aborts:
+        read_inbox(S, rep, True)
     read_due(S, rep)
     end_step(S, rep)
-    rep.stepping = 0
     for k in range(rep.finished):
         x = finish(S, rep, S.finished[k])
         execution_ended(S, x)
         post(S, S.settings.to_engine + S.settings.to_gateway, DELIVER, x)
     rep.finished = 0
+    while rep.late != NONE:
+        x = rep.late
+        rep.late = S.executions[x].next
+        execution_ended(S, x)
+        post(S, S.settings.to_engine + S.settings.to_gateway, DELIVER, x)
     rest(S, rep)
 
 
@@ -106,6 +105,8 @@ def rest(S: State, rep: Replica) -> None:
     """Between two steps: schedule the next one, after all else that happens now, if there is anything to run."""
     if rep.running > 0 or rep.waiting > 0 or rep.inbox_first != NONE:
         wake(S, rep, S.progress.now, SCHEDULE)
+    elif rep.in_flight > 0:
+        wake(S, rep, head_end(S, rep), STEP_ENDS)
     else:
         go_idle(S, rep)
 
@@ -121,11 +122,17 @@ def go_idle(S: State, rep: Replica) -> None:
 @hot
 def start_step(S: State, rep: Replica) -> bool:
     """Schedule the replica's next step; False when it only goes round in circles."""
-    read_inbox(S, rep)
+    read_inbox(S, rep, False)
     if rep.running == 0 and rep.waiting == 0:
-        go_idle(S, rep)
+        if rep.in_flight > 0:
+            wake(S, rep, head_end(S, rep), STEP_ENDS)
+        else:
+            go_idle(S, rep)
         return True
-    coast(S, rep, next_outside(S))
+    if S.settings.depth == 1:
+        coast(S, rep, next_outside(S))
+    else:
+        coast_in_pairs(S, rep, next_outside(S))
     duration = schedule(S, rep)
     while rep.dropped != NONE:
         execution_ended(S, rep.dropped)
@@ -133,8 +140,13 @@ def start_step(S: State, rep: Replica) -> bool:
     if duration >= 0.0:
         S.progress.steps += 1
         rep.empty_steps = 0
-        rep.stepping = 1
-        wake(S, rep, S.progress.now + duration, STEP_ENDS)
+        if rep.in_flight < S.settings.depth:
+            wake(S, rep, S.progress.now, SCHEDULE)
+        else:
+            wake(S, rep, head_end(S, rep), STEP_ENDS)
+        return True
+    if rep.in_flight > 0:
+        wake(S, rep, head_end(S, rep), STEP_ENDS)
         return True
     if rep.lingering > 0:
         wake(S, rep, INFINITY, SCHEDULE)

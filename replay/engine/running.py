@@ -10,7 +10,7 @@ from replay.engine.batch import grow, join_group, leave_group, preempt
 from replay.engine.blocks import now_ns, publish, take
 from replay.engine.kernel import cold, hot
 from replay.engine.ledger import settle, settle_kv
-from replay.engine.state import DECODING, NONE, PAUSED, Replica, State
+from replay.engine.state import DECODING, DRAINING, NONE, PAUSED, Replica, State
 
 
 @hot
@@ -51,7 +51,10 @@ def give_chunk(S: State, rep: Replica, slot: int, n: int) -> None:
 
 @hot
 def decode_blocks(S: State, rep: Replica) -> None:
-    """One token for every decoding request: those at a block's end take a block, those that fill one hash it."""
+    """One token for every decoding request: those at a block's end take a block, those that fill one hash it.
+
+    With two steps in flight the newest token is not known yet: a block is hashed a step later, when it is.
+    """
     size = S.settings.block_size
     residue = rep.clock % size
     count = S.residues[rep.index, residue].count
@@ -64,7 +67,11 @@ def decode_blocks(S: State, rep: Replica) -> None:
     while slot != NONE:
         j = (rep.clock + S.slots[slot].offset) // size
         take(S, rep, slot, j, j + 1)
+        if S.settings.depth > 1 and j > 0 and S.blocks[S.table[slot, j - 1]].key == NONE:
+            publish(S, rep, slot, j - 1, j)
         slot = S.slots[slot].residue_next
+    if S.settings.depth > 1:
+        return
     slot = S.residues[rep.index, (residue + 1) % size].head
     while slot != NONE:
         j = (rep.clock + S.slots[slot].offset) // size
@@ -77,6 +84,8 @@ def runs_in_order(S: State, rep: Replica) -> bool:
     """Whether the running pass needs no walk: budget and blocks suffice, and the order of taking blocks is plain."""
     need = S.residues[rep.index, rep.clock % S.settings.block_size].count
     if rep.decoding > S.settings.max_tokens or need > rep.free:
+        return False
+    if S.settings.caching and rep.skipping and S.settings.depth > 1:
         return False
     if S.settings.caching and rep.prefilling > 0 and (rep.prefilling > 1 or S.parts[rep.index, 0] != rep.run_tail):
         return False
@@ -120,6 +129,9 @@ def running_walk(S: State, r: int) -> int:
     while slot != NONE and budget > 0:
         computed = S.slots[slot].offset
         n = 1
+        if S.slots[slot].kind == DRAINING:
+            slot = S.slots[slot].run_next
+            continue
         if S.slots[slot].kind == DECODING:
             computed += rep.clock
         else:
@@ -197,6 +209,10 @@ def pause_unreached(S: State, rep: Replica) -> None:
             settle(S, rep, slot)
             S.slots[slot].tokens = leave_group(S, rep, slot)
             S.slots[slot].kind = PAUSED
+            if (rep.clock + 1) & 1:
+                S.slots[slot].skipped_odd = rep.clock + 1
+            else:
+                S.slots[slot].skipped_even = rep.clock + 1
             S.finished[rep.finished] = slot
             rep.finished += 1
         slot = S.slots[slot].run_next
@@ -205,6 +221,7 @@ def pause_unreached(S: State, rep: Replica) -> None:
 @hot
 def resume_paused(S: State, rep: Replica) -> None:
     """Back into the group, one step behind it."""
+    rep.skipping = rep.finished > 0
     for k in range(rep.finished):
         slot = S.finished[k]
         join_group(S, rep, slot, S.slots[slot].tokens)

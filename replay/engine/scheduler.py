@@ -7,8 +7,9 @@ runs whole steps in which nothing happens but decoding. Checked step for step ag
 from __future__ import annotations
 
 from replay.engine.admission import admit, may_skip_admission
-from replay.engine.batch import evict, join_group, leave_group, remove_part, vacate
-from replay.engine.blocks import credit_salvage
+from replay.engine.batch import drain, evict, join_group, leave_group, remove_part, vacate
+from replay.engine.blocks import credit_salvage, publish_read
+from replay.engine.flights import give_up_unread, head, head_end, take_off
 from replay.engine.held import give_up_held, hold_slot
 from replay.engine.kernel import cold, hot
 from replay.engine.ledger import post_step, settle, step_overhead_s
@@ -18,6 +19,7 @@ from replay.engine.state import (
     ABORTED,
     BLOCKED_BY_SLOTS,
     DECODING,
+    DRAINING,
     FINISHED,
     NONE,
     NOT_BLOCKED,
@@ -62,7 +64,8 @@ def enter_step(S: State, rep: Replica, tokens: int) -> float:
     kv = rep.context + decode
     attention = 0.0
     context = 0
-    rep.completed = 0
+    completed = 0
+    place = 2 * rep.index + ((rep.clock + 1) & 1)
     for k in range(rep.chunks):
         slot = S.chunks[k]
         x = S.slots[slot].execution
@@ -76,8 +79,9 @@ def enter_step(S: State, rep: Replica, tokens: int) -> float:
             context += after - n
             rep.computed_prompt += min(after, S.executions[x].prompt) - min(after - n, S.executions[x].prompt)
         if after == S.executions[x].prompt + S.executions[x].outputs:
-            S.completed[rep.index, rep.completed] = slot
-            rep.completed += 1
+            S.completed[place, completed, 0] = slot
+            S.completed[place, completed, 1] = S.slots[slot].admission
+            completed += 1
     mixed = tokens > decode
     kv_seconds = S.settings.kv_token * kv
     if mixed:
@@ -88,13 +92,40 @@ def enter_step(S: State, rep: Replica, tokens: int) -> float:
     rep.clock += 1
     rep.context += rep.decoding
     rep.steps += 1
-    rep.decoded = rep.decoding
-    rep.step_start = S.progress.now
-    rep.step_cost = duration
     post_step(S, rep, rep.decoding, rep.chunks, tokens + rep.held, mixed, duration)
+    take_off(S, rep, duration, rep.decoding)
+    S.flights[rep.index, rep.clock & 1].completed = completed
     if S.settings.trace:
         trace_step(S, rep.index, duration, tokens - decode, decode)
+    if rep.held > 0:
+        give_up_held(S, rep)
+    if S.settings.depth > 1:
+        go_on_at_once(S, rep, place, completed)
     return duration
+
+
+@hot
+def go_on_at_once(S: State, rep: Replica, place: int, completed: int) -> None:
+    """With two steps in flight, the next one is scheduled before this one's outputs are read.
+
+    Requests whose prefill it completes decode in the next; those whose last token it computes take part in no more.
+    """
+    slot = S.finishing[rep.index, rep.clock & S.settings.finish_mask]
+    while slot != NONE:
+        after = S.slots[slot].finish_next
+        settle(S, rep, slot)
+        drain(S, rep, slot, leave_group(S, rep, slot))
+        slot = after
+    for k in range(completed):
+        slot = S.completed[place, k, 0]
+        x = S.slots[slot].execution
+        settle(S, rep, slot)
+        remove_part(S, rep, slot)
+        S.slots[slot].first_counted = rep.clock
+        if S.executions[x].outputs + 1 >= S.executions[x].output:
+            drain(S, rep, slot, S.slots[slot].offset)
+        else:
+            join_group(S, rep, slot, S.slots[slot].offset)
 
 
 @cold
@@ -103,11 +134,12 @@ def trace_step(S: State, r: int, duration: float, prefill: int, decode: int) -> 
     rep = S.replicas[r]
     k = S.progress.traced_steps
     S.progress.traced_steps += 1
-    rep.traced_step = k
+    S.flights[r, rep.clock & 1].traced = k
     step = S.steps[k]
     step.replica = r
     step.step = rep.steps - 1
     step.scheduled_at = S.progress.now
+    step.start = S.flights[r, rep.clock & 1].start if S.settings.depth > 1 else S.progress.now
     step.duration = duration
     step.prefill = prefill
     step.decode = decode
@@ -134,11 +166,55 @@ def trace_step(S: State, r: int, duration: float, prefill: int, decode: int) -> 
 
 
 @hot
+def may_coast(S: State, rep: Replica) -> bool:
+    """Whether nothing but decoding can happen in the next step, and nothing but tokens comes of the one in flight."""
+    if rep.prefilling > 0 or rep.decoding == 0 or rep.decoding > S.settings.max_tokens:
+        return False
+    if rep.waiting > 0 and not may_skip_admission(S, rep):
+        return False
+    if S.settings.depth == 1:
+        return True
+    flight = S.flights[rep.index, rep.clock & 1]
+    return rep.in_flight == 1 and flight.completed == 0 and flight.drained == 0 and rep.stale == 0 and rep.skipping == 0
+
+
+@hot
+def coast_in_pairs(S: State, rep: Replica, horizon: float) -> None:
+    """As `coast`, with a step in flight: each round schedules the next one, and ends with the one before it."""
+    if not may_coast(S, rep):
+        return
+    size = S.settings.block_size
+    decode = rep.decoding
+    rows = decode + rep.held
+    rep.chunks = 0
+    rep.preempted = 0
+    overhead = step_overhead_s(S, rows, rows, rows) + S.settings.poll * decode
+    while nothing_is_due(S, rep):
+        need = S.residues[rep.index, rep.clock % size].count
+        ends = head_end(S, rep)
+        if need > rep.free or ends >= horizon or (S.settings.trace and not room_to_trace(S)):
+            break
+        duration = overhead + S.settings.kv_token * (rep.context + decode)
+        if need > 0 or S.settings.caching:
+            decode_blocks(S, rep)
+        rep.computed_output += S.flights[rep.index, rep.clock & 1].decoded
+        rep.clock += 1
+        rep.context += decode
+        rep.steps += 1
+        post_step(S, rep, decode, 0, rows, False, duration)
+        take_off(S, rep, duration, decode)
+        if S.settings.trace:
+            trace_step(S, rep.index, duration, 0, decode)
+        rep.in_flight -= 1
+        rep.rounds += 1
+        S.progress.steps += 1
+        S.progress.now = max(S.progress.now, ends)
+
+
+@hot
 def coast(S: State, rep: Replica, horizon: float) -> None:
     """Run whole steps that only decode, finish nobody and end before `horizon`."""
-    if rep.prefilling > 0 or rep.decoding == 0 or rep.decoding > S.settings.max_tokens:
-        return
-    if rep.waiting > 0 and not may_skip_admission(S, rep):
+    if not may_coast(S, rep):
         return
     size = S.settings.block_size
     decode = rep.decoding
@@ -158,6 +234,7 @@ def coast(S: State, rep: Replica, horizon: float) -> None:
         rep.clock += 1
         rep.context += decode
         rep.steps += 1
+        rep.rounds += 1
         rep.computed_output += decode
         post_step(S, rep, decode, 0, rows, False, duration)
         if S.settings.trace:
@@ -172,7 +249,7 @@ def nothing_is_due(S: State, rep: Replica) -> bool:
     place = (rep.clock + 1) & S.settings.finish_mask
     return (
         S.finishing[rep.index, place] == NONE
-        and S.due[rep.index, (rep.steps + 1) & S.settings.due_mask] == NONE
+        and S.due[rep.index, (rep.rounds + 1) & S.settings.due_mask] == NONE
         and S.held[rep.index, place] == NONE
     )
 
@@ -185,26 +262,10 @@ def room_to_trace(S: State) -> bool:
 
 
 @hot
-def unread_tokens(S: State, rep: Replica, slot: int) -> int:
-    """1 for a decoding request that takes part in the step in flight, whose token has not been read yet; else 0."""
-    if not rep.stepping or S.slots[slot].kind != DECODING:
-        return 0
-    return 1 if not rep.walked or S.slots[slot].pass_no == rep.passes else 0
-
-
-@hot
-def is_in_flight(S: State, rep: Replica, slot: int) -> bool:
-    """Whether the slot is a row of the step that runs now."""
-    if S.slots[slot].kind == DECODING:
-        return unread_tokens(S, rep, slot) > 0
-    return rep.stepping > 0 and S.slots[slot].pass_no == rep.passes
-
-
-@hot
 def abort(S: State, rep: Replica, x: int) -> bool:
     """Abort execution `x` now, wherever it is; returns whether it was still alive.
 
-    At the end of a step, the token that the step computed for it is not read any more.
+    Tokens that steps in flight compute for it are not read any more.
     """
     status = S.executions[x].status
     if status == QUEUED:
@@ -213,8 +274,7 @@ def abort(S: State, rep: Replica, x: int) -> bool:
             rep.blocked = NOT_BLOCKED
     elif status == RUNNING:
         slot = S.executions[x].slot
-        unread = unread_tokens(S, rep, slot)
-        rep.decoded -= unread
+        unread = give_up_unread(S, rep, slot)
         evict(S, rep, slot, 0, 0, S.settings.kv_delay > 0.0)
         S.executions[x].outputs -= unread
         if S.settings.holds_slots:
@@ -228,37 +288,76 @@ def abort(S: State, rep: Replica, x: int) -> bool:
 
 @hot
 def end_step(S: State, rep: Replica) -> None:
-    """Read the outputs of the step that ends now.
+    """Read the outputs of the step that ends now, the first of those in flight.
 
     Leaves in `finished[:rep.finished]` the slots that finish, in running order, still seated: the caller tells whose
-    client waits before `finish` empties them.
+    client waits before `finish` empties them. Executions that finish in the queue stand in the list `late`.
     """
+    step = head(rep)
+    flight = S.flights[rep.index, step & 1]
+    place = 2 * rep.index + (step & 1)
     rep.finished = 0
-    slot = S.finishing[rep.index, rep.clock & S.settings.finish_mask]
-    rep.computed_output += rep.decoded
-    rep.decoded = 0
-    if rep.held > 0:
-        give_up_held(S, rep)
-    while slot != NONE:
+    rep.computed_output += flight.decoded
+    if S.settings.depth == 1:
+        slot = S.finishing[rep.index, rep.clock & S.settings.finish_mask]
+        while slot != NONE:
+            add_finished(S, rep, slot)
+            slot = S.slots[slot].finish_next
+    for k in range(flight.drained):
+        slot = S.draining[place, k, 0]
+        if S.slots[slot].kind == DRAINING and S.slots[slot].admission == S.draining[place, k, 1]:
+            add_finished(S, rep, slot)
+    for k in range(flight.completed):
+        slot = S.completed[place, k, 0]
+        if S.slots[slot].execution != NONE and S.slots[slot].admission == S.completed[place, k, 1]:
+            read_first(S, rep, slot)
+    if rep.stale > 0:
+        read_stale(S, rep.index)
+    rep.in_flight -= 1
+    rep.rounds += 1
+
+
+@hot
+def read_first(S: State, rep: Replica, slot: int) -> None:
+    """The output of a completed prefill is there."""
+    x = S.slots[slot].execution
+    rep.computed_output += 1
+    if S.executions[x].outputs == 0:
+        S.executions[x].first_output = S.progress.now
+        rep.counter_prompt += S.executions[x].prompt
+    if S.settings.depth > 1:
+        return
+    S.executions[x].outputs += 1
+    if S.executions[x].outputs >= S.executions[x].output:
         add_finished(S, rep, slot)
-        slot = S.slots[slot].finish_next
-    for k in range(rep.completed):
-        slot = S.completed[rep.index, k]
-        x = S.slots[slot].execution
-        if x == NONE or S.slots[slot].kind != PREFILLING or S.slots[slot].pass_no != rep.passes:
+    else:
+        settle(S, rep, slot)
+        remove_part(S, rep, slot)
+        S.slots[slot].first_counted = rep.clock + 1
+        join_group(S, rep, slot, S.slots[slot].offset)
+
+
+@cold
+def read_stale(S: State, r: int) -> None:
+    """Outputs of requests that were preempted while those were in flight: they count, and may be the last."""
+    rep = S.replicas[r]
+    for k in range(rep.stale):
+        x = S.stale[r, k]
+        if S.executions[x].status != QUEUED:
             continue
+        rep.computed_output += 1
         if S.executions[x].outputs == 0:
             S.executions[x].first_output = S.progress.now
             rep.counter_prompt += S.executions[x].prompt
         S.executions[x].outputs += 1
-        rep.computed_output += 1
         if S.executions[x].outputs >= S.executions[x].output:
-            add_finished(S, rep, slot)
-        else:
-            settle(S, rep, slot)
-            remove_part(S, rep, slot)
-            join_group(S, rep, slot, S.slots[slot].offset)
-    rep.completed = 0
+            dequeue(S, rep, x)
+            S.executions[x].status = FINISHED
+            S.executions[x].end = S.progress.now
+            S.executions[x].next = rep.late
+            rep.late = x
+    rep.stale = 0
+    rep.blocked = NOT_BLOCKED
 
 
 @hot
@@ -279,11 +378,13 @@ def finish(S: State, rep: Replica, slot: int) -> int:
     held = settle(S, rep, slot)
     if S.settings.caching and S.executions[x].attended > 0:
         credit_salvage(S, slot)
+    computed = S.slots[slot].offset
     if S.slots[slot].kind == DECODING:
         computed = leave_group(S, rep, slot)
-    else:
-        computed = S.slots[slot].offset
+    elif S.slots[slot].kind == PREFILLING:
         remove_part(S, rep, slot)
+    elif S.settings.caching:
+        publish_read(S, rep, slot, computed)
     S.executions[x].outputs = S.executions[x].output
     vacate(S, rep, slot, computed, held, False)
     S.executions[x].status = FINISHED

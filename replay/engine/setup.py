@@ -102,7 +102,7 @@ def settings_record(
     calls: npt.NDArray[Any], keys: BlockKeys, policy: Policy, profile: Profile, fleet: Fleet, seed: int
 ) -> npt.NDArray[Any]:
     """The numbers that a run reads and never changes."""
-    engine, step, client, gateway = profile.engine, profile.step_time, policy.client, policy.gateway
+    engine, step, client, gateway = profile.engine, profile.timed, policy.client, policy.gateway
     longest = int((calls["prompt"].astype(np.int64) + calls["output"]).max(initial=1))
     record = np.zeros(1, st.SETTINGS)
     values: dict[str, Any] = {
@@ -114,7 +114,7 @@ def settings_record(
         "overhead": step.overhead_s,
         "sequence": step.sequence_s,
         "to_gateway": policy.network.client_gateway_s,
-        "to_engine": policy.network.gateway_engine_s,
+        "to_engine": policy.network.gateway_engine_s + 0.5 * profile.api_server_s,
         "cancel_delay": policy.network.cancel_s,
         "orphan_ttl": np.inf if gateway.orphan_ttl_s is None else gateway.orphan_ttl_s,
         "result_ttl": gateway.result_ttl_s,
@@ -138,6 +138,10 @@ def settings_record(
         "watermark": int(engine.watermark * engine.num_blocks),
         "caching": engine.prefix_caching,
         "by_priority": engine.policy == "priority",
+        "depth": 2 if engine.mode == "async" else 1,
+        "chunk_admission": engine.admission_needs == "chunk",
+        "blanks_to_back": engine.freed_blocks_go == "to_the_back",
+        "late_aborts": engine.aborts_read == "loop_top",
         "ring_mask": power_of_two(2 * engine.num_blocks) - 1,
         "table_mask": power_of_two(2 * engine.num_blocks) - 1,
         "finish_mask": power_of_two(int(calls["output"].max(initial=1)) + 2) - 1,
@@ -188,6 +192,7 @@ def replica_array(settings: npt.NDArray[Any]) -> npt.NDArray[Any]:
     array["wake_at"] = np.inf
     array["wake_kind"] = 9
     for name in (
+        "late",
         "queue_head",
         "queue_tail",
         "run_head",
@@ -250,7 +255,11 @@ def new_state(
         free_slots=(np.arange(replicas, dtype=i4)[:, None] * seqs + np.arange(seqs - 1, -1, -1, dtype=i4)),
         chunks=np.zeros(seqs, i4),
         parts=np.zeros((replicas, seqs + 1), i4),
-        completed=np.zeros((replicas, seqs), i4),
+        flights=np.zeros((replicas, 2), st.FLIGHT),
+        chunk_costs=np.zeros((len(slots), 2), st.CHUNK),
+        completed=np.zeros((2 * replicas, seqs, 2), np.int64),
+        draining=np.zeros((2 * replicas, seqs, 2), np.int64),
+        stale=np.zeros((replicas, seqs), i4),
         finished=np.zeros(seqs, i4),
         finishing=np.full((replicas, int(settings["finish_mask"][0]) + 1), st.NONE, i4),
         residues=residues,

@@ -90,7 +90,7 @@ def simulate(
     state = run(state, on_progress)
     end = float(state.progress["now"]) if np.isinf(until) else until
     ids = column(calls, "call_id", 0, np.int64) if "call_id" in calls.column_names else np.arange(calls.num_rows)
-    return results(state, ids, end, policy, steps=steps)
+    return results(state, ids, end, steps=steps)
 
 
 def check_calls(calls: pa.Table) -> None:
@@ -142,14 +142,14 @@ def run(state: st.State, on_progress: Progress | None = None) -> st.State:
             on_progress(int(state.progress["next_call"]) / len(state.calls))
 
 
-def results(state: st.State, ids: npt.NDArray[np.int64], end_s: float, policy: Policy, *, steps: bool) -> Results:
+def results(state: st.State, ids: npt.NDArray[np.int64], end_s: float, *, steps: bool) -> Results:
     """The tables of a run that came to its end at `end_s`; `ids` are the numbers of its calls."""
     state.progress["now"] = end_s
     loop.close_books(state)
     state.calls["status"][state.progress["next_call"] :] = st.LIVE
     attempts = state.attempts[: state.progress["attempts"]]
     executions = state.executions[: state.progress["executions"]]
-    idle = idle_e2e_s(state, policy)
+    idle = idle_e2e_s(state)
     return Results(
         calls=tables.call_outcomes(state, ids, idle),
         attempts=tables.attempt_outcomes(attempts, ids),
@@ -160,9 +160,9 @@ def results(state: st.State, ids: npt.NDArray[np.int64], end_s: float, policy: P
     )
 
 
-def idle_e2e_s(state: st.State, policy: Policy) -> npt.NDArray[np.float64]:
+def idle_e2e_s(state: st.State) -> npt.NDArray[np.float64]:
     """Seconds from arrival to the whole response of each call, were it alone on a replica."""
-    travel = 2.0 * (policy.network.client_gateway_s + policy.network.gateway_engine_s)
+    travel = 2.0 * (float(state.settings["to_gateway"]) + float(state.settings["to_engine"]))
     seconds = np.zeros(len(state.calls))
     loop.idle_seconds(state, seconds)
     return seconds + travel

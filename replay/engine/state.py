@@ -14,7 +14,7 @@ import numpy as np
 # Status of an execution.
 QUEUED, RUNNING, FINISHED, ABORTED = 0, 1, 2, 3
 # What a slot of the batch holds.
-EMPTY, PREFILLING, DECODING, PAUSED = 0, 1, 2, 3
+EMPTY, PREFILLING, DECODING, PAUSED, DRAINING = 0, 1, 2, 3, 4
 # Status of an attempt.
 OPEN, OK, TIMEOUT, CANCELLED, REJECTED = 0, 1, 2, 3, 4
 # Status of a call.
@@ -55,7 +55,7 @@ ATTEMPT = _record(
 
 EXECUTION = _record(
     f8="queued admitted first_output end orphaned_at unattended_at",
-    i8="arrived_in_step held_until held_mark lingering_from",
+    i8="arrived_in_round held_until held_mark lingering_from",
     i4="call replica prompt output outputs attempts attended connected waiters slot ledger peak next previous child "
     "lingering",
     i1="status orphan abort_sent gone",
@@ -69,23 +69,45 @@ LEDGER = _record(
 
 SLOT = _record(
     i8="admission pass_no row_mark context_mark group_mark marginal_mark crossed_mark kv_mark_ns stranded_from_ns "
-    "offset first_step poll_mark chunk_charge chunk_again chunk_marginal",
+    "offset first_round poll_mark first_counted last_scheduled skipped_even skipped_odd",
     i4="execution computed_from tokens hits blocks_mark residue run_previous run_next finish_previous finish_next "
     "residue_previous residue_next",
     i1="kind",
 )
-"""`offset` is the computed tokens of a prefilling request; of a decoding one, those less the replica's `clock`."""
+"""`offset` is the computed tokens of a request; of a decoding one, those less the replica's `clock`.
+
+Steps are numbered by the clock after they were scheduled. `first_counted` is the first step whose output is among the
+computed tokens; `last_scheduled` is the step with the last token of a draining request, which waits for its outputs;
+`skipped_even` and `skipped_odd` are the latest such steps that left a decoding request out.
+"""
+
+FLIGHT = _record(
+    f8="scheduled start end cost",
+    i8="row context marginal traced",
+    i4="completed drained decoded",
+)
+"""A step in flight: its times, what it charges a decoding row (fs: `row + context * its context`), its outputs to come.
+
+`completed`: prefills that it completes; `drained`: requests whose last token it computes; `decoded`: decoding rows
+whose token is still wanted.
+"""
+
+CHUNK = _record(i8="step charge again marginal", i1="decodes")
+"""A prefill chunk in flight: its step, and what it was charged (fs)."""
 
 REPLICA = _record(
-    f8="wake_at token_carry share_carry context_carry busy_carry step_start step_cost",
+    f8="wake_at token_carry share_carry context_carry busy_carry gpu_free",
     i8="clock steps passes admissions context row_total context_total group_total marginal_total held_total busy_ns "
     "allocated released counter_prompt computed_prompt computed_output preemptions free ring_head ring_tail "
-    "step_row step_context step_marginal traced_step lingering",
+    "step_row step_context step_marginal traced_step lingering rounds",
     i4="index running decoding prefilling waiting queue_head queue_tail run_head run_tail slots_free blocked chunks "
-    "completed finished decoded preempted walked stepping empty_steps blank_count inbox_first inbox_last outstanding "
-    "wake_kind wake_place held held_head dropped",
+    "finished preempted walked in_flight empty_steps blank_count inbox_first inbox_last outstanding wake_kind "
+    "wake_place held held_head dropped skipping stale late",
 )
-"""`clock` counts steps: a decoding request has computed `clock + offset` tokens, and is not touched in a step."""
+"""`clock` counts steps scheduled: a decoding request has computed `clock + offset` tokens, and is not touched in one.
+
+`rounds` counts steps that have ended, `in_flight` those that have not.
+"""
 
 RESIDUE = _record(i8="crossed", i4="count head tail")
 """Decoding requests that take a new block at the same steps. `crossed` sums the times (ns) at which they did."""
@@ -103,7 +125,7 @@ SAMPLE = _record(
     i4="replica running waiting",
 )
 STEP = _record(
-    f8="scheduled_at duration",
+    f8="scheduled_at start duration",
     i8="step context free",
     i4="replica prefill decode running waiting preempted",
 )
@@ -115,8 +137,9 @@ SETTINGS = _record(
     "budget_deposit budget_cost budget_cap until sample_interval",
     i8="seed calls max_attempts block_size max_num_seqs max_tokens chunk_limit watermark ring_mask table_mask "
     "finish_mask stride content_base replicas num_blocks poll_fs poll_tokens due_mask linger_most",
+    i4="depth",
     i1="caching by_priority first_token_timeout coalesce least_outstanding has_budget trace detection poll_phase "
-    "holds_slots",
+    "holds_slots chunk_admission blanks_to_back late_aborts",
 )
 
 PROGRESS = _record(
@@ -146,7 +169,11 @@ class State(NamedTuple):
     free_slots: Any
     chunks: Any  # slots that compute a prefill chunk in this step
     parts: Any  # slots in mid-prefill, in admission order
-    completed: Any  # slots whose prefill this step completes
+    flights: Any  # steps in flight, by replica and parity of their number
+    chunk_costs: Any  # chunks in flight, by slot and parity of their step
+    completed: Any  # slots whose prefill a step in flight completes, and their admission
+    draining: Any  # slots whose last token a step in flight computes, and their admission
+    stale: Any  # executions preempted while an output of theirs was in flight
     finished: Any  # slots, then executions, that finish with this step
     finishing: Any  # ring over steps: decoding slots by the step that finishes them
     residues: Any

@@ -190,7 +190,7 @@ def steps_table(steps: Array) -> pa.Table:
         replica=steps["replica"],
         step=steps["step"],
         scheduled_at_s=steps["scheduled_at"],
-        start_s=steps["scheduled_at"],
+        start_s=steps["start"],
         duration_s=steps["duration"],
         prefill_tokens=steps["prefill"],
         decode_tokens=steps["decode"],
@@ -208,7 +208,7 @@ def golden_steps(steps: Array) -> pa.Table:
         {
             "step": steps["step"],
             "scheduled_at": steps["scheduled_at"],
-            "start": steps["scheduled_at"],
+            "start": steps["start"],
             "duration": steps["duration"],
             "prefill_tokens": steps["prefill"].astype(np.int64),
             "decode_tokens": steps["decode"].astype(np.int64),

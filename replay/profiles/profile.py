@@ -17,7 +17,8 @@ Knots = Annotated[tuple[int, ...], Meta(min_length=1)]
 class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of one replica's scheduler, with the names and meanings of vLLM's own."""
 
-    mode: Literal["sync"] = "sync"
+    mode: Literal["sync", "async"] = "sync"
+    """async: two steps in flight, the next being scheduled when the one before it starts."""
     policy: Literal["fcfs", "priority"] = "fcfs"
     max_model_len: Positive = 131_072
     max_num_seqs: Annotated[int, Meta(ge=1, le=16_384)] = 256
@@ -28,6 +29,12 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     prefix_caching: bool = True
     long_prefill_token_threshold: Annotated[int, Meta(ge=0)] = 0
     watermark: Annotated[float, Meta(ge=0.0, lt=1.0)] = 0.0
+    admission_needs: Literal["sequence", "chunk"] = "sequence"
+    """Free blocks that admission asks for: those of the whole sequence, or of this step's chunk (vLLM <= 0.18)."""
+    freed_blocks_go: Literal["unhashed_first", "to_the_back"] = "unhashed_first"
+    """Where freed blocks without a hash stand in the free queue: in front, or behind the others (vLLM <= 0.20)."""
+    aborts_read: Literal["step_end", "loop_top"] = "step_end"
+    """When aborts take effect: before a step's outputs are read, or after (vLLM < 0.13)."""
     gpu_memory_utilization: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.9
     """Share of a GPU's memory that the engine may fill. It decides `num_blocks` where a profile knows its GPU's memory
     and nobody says `num_blocks`; otherwise it changes nothing."""

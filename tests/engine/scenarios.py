@@ -12,7 +12,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from replay.policies.knobs import Cancellation, Client, Fleet, Gateway, Network, Policy, RetryBudget
-from replay.profiles.profile import EngineSettings, Profile, StepTime
+from replay.profiles.profile import EngineSettings, Overhead, Profile, StepTime
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ def engines(draw: st.DrawFn) -> EngineSettings:
     """Small pools, small budgets, odd block sizes."""
     seqs = draw(st.integers(1, 6))
     return EngineSettings(
+        mode=draw(st.sampled_from(["sync", "async"])),
         policy=draw(st.sampled_from(["fcfs", "fcfs", "priority"])),
         max_model_len=draw(st.sampled_from([60, 4096])),
         max_num_seqs=seqs,
@@ -63,6 +64,9 @@ def engines(draw: st.DrawFn) -> EngineSettings:
         prefix_caching=draw(st.booleans()),
         long_prefill_token_threshold=draw(st.sampled_from([0, 0, 5, 12])),
         watermark=draw(st.sampled_from([0.0, 0.0, 0.1])),
+        admission_needs=draw(st.sampled_from(["sequence", "sequence", "chunk"])),
+        freed_blocks_go=draw(st.sampled_from(["unhashed_first", "unhashed_first", "to_the_back"])),
+        aborts_read=draw(st.sampled_from(["step_end", "step_end", "loop_top"])),
     )
 
 
@@ -170,7 +174,13 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     return Scenario(
         calls=draw(call_rows(engine.block_size)),
         policy=draw(policies()),
-        profile=Profile(name="drawn", engine=engine, step_time=draw(step_times)),
+        profile=Profile(
+            name="drawn",
+            engine=engine,
+            step_time=draw(step_times),
+            overheads={engine.mode: Overhead(step_s=draw(ROUND), sequence_s=draw(st.sampled_from([0.0, 0.001])))},
+            api_server_s=draw(st.sampled_from([0.0, 0.0, 0.004])),
+        ),
         fleet=Fleet(replicas=draw(st.sampled_from([1, 1, 2, 3]))),
         seed=draw(st.integers(0, 3)),
     )

@@ -15,7 +15,7 @@ from tests import naive
 
 HERE = Path(__file__).parent
 OWN = sorted((HERE.parent / "fixtures" / "golden").iterdir())
-ALL = sorted((HERE.parents[2] / "shared" / "golden").glob("*-sync"))
+ALL = sorted((HERE.parents[2] / "shared" / "golden").glob("*-*sync"))
 SCENARIOS = [*OWN, *(path for path in ALL if path.name not in {own.name for own in OWN})]
 
 

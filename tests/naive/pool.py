@@ -11,8 +11,8 @@ Key = tuple[Any, ...]
 class Pool:
     """Blocks 1 ... num_blocks - 1. `holders[b]`: executions that hold block b."""
 
-    def __init__(self, num_blocks: int, caching: bool) -> None:
-        self.caching = caching
+    def __init__(self, num_blocks: int, caching: bool, all_to_the_back: bool = False) -> None:
+        self.caching, self.all_to_the_back = caching, all_to_the_back
         self.free: OrderedDict[int, None] = OrderedDict((b, None) for b in range(1, num_blocks))
         self.holders: dict[int, list[Any]] = {b: [] for b in self.free}
         self.key: dict[int, Key] = {}
@@ -54,7 +54,7 @@ class Pool:
             self.holders[block].remove(holder)
             self.released += 1
             if not self.holders[block]:
-                (back if block in self.key else front).append(block)
+                (back if block in self.key or self.all_to_the_back else front).append(block)
         for block in reversed(front):
             self.free[block] = None
             self.free.move_to_end(block, last=False)

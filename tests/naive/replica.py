@@ -1,4 +1,4 @@
-"""One replica: queue, batch, and a step at a time, request by request."""
+"""One replica: queue, batch, and step after step, request by request; one step in flight, or two."""
 
 from __future__ import annotations
 
@@ -44,10 +44,13 @@ class Execution:
     attempts: int = 0
     abort_sent: bool = False
     orphaned_at: float = -1.0
-    arrived_in_step: int | None = None
+    arrived_in_round: int | None = None
     gone: bool = False
-    due_at_step: int | None = None
-    first_step: int = 0
+    due_at_round: int | None = None
+    first_round: int = 0
+    placeholders: int = 0
+    published: int = 0
+    run: int = 0
     lingers: bool = False
     held_steps: int = 0
     ledger: dict[str, float] = field(default_factory=dict)
@@ -71,30 +74,50 @@ class Row:
     execution: Execution
     n: int
     before: int
+    run: int
     costs: dict[str, float] = field(default_factory=dict)
+    gives_output: bool = False
+
+    @property
+    def stands(self) -> bool:
+        """Whether its request is still in the batch as it was when the step was scheduled."""
+        return self.execution.state == "running" and self.execution.run == self.run
 
     @property
     def decodes(self) -> bool:
         return self.n == 1 and self.before >= self.execution.prompt
 
 
+@dataclass
+class Flight:
+    """A step that has been scheduled and has not ended."""
+
+    rows: list[Row]
+    start: float
+    end: float
+    cost: float
+
+
 class Replica:
-    """The scheduler of vLLM V1 with one step in flight."""
+    """The scheduler of vLLM V1 with one step in flight, or two."""
 
     def __init__(self, index: int, profile: Profile, cancellation: Cancellation) -> None:
-        self.index, self.engine, self.time = index, profile.engine, profile.step_time
+        self.index, self.engine, self.time = index, profile.engine, profile.timed
         polls = cancellation.detection == "poll"
         self.poll = cancellation.poll_cost_s / cancellation.poll_every_tokens if polls else 0.0
         self.held: list[Execution] = []
-        self.held_in_step: list[Execution] = []
         self.lingering: list[Execution] = []
         self.dropped: list[Execution] = []
         self.watched: list[Execution] = []
-        self.ends_at = self.cost = 0.0
-        self.pool = Pool(self.engine.num_blocks, self.engine.prefix_caching)
+        self.depth = 2 if self.engine.mode == "async" else 1
+        self.flights: list[Flight] = []
+        self.gpu_free = 0.0
+        self.rounds = 0
+        self.token = 0
+        back = self.engine.freed_blocks_go == "to_the_back"
+        self.pool = Pool(self.engine.num_blocks, self.engine.prefix_caching, back)
         self.waiting: list[Execution] = []
         self.running: list[Execution] = []
-        self.rows: list[Row] | None = None
         self.steps = 0
         self.busy = 0.0
         self.counter_prompt = self.computed_prompt = 0
@@ -126,8 +149,13 @@ class Replica:
         """Blocks for n more tokens; the full ones are published."""
         while len(x.blocks) < self.blocks_for(x.computed + n):
             x.blocks.append(self.pool.take(x))
-        for j in range(x.computed // self.engine.block_size, (x.computed + n) // self.engine.block_size):
-            self.pool.publish(x.blocks[j], x.keys[j], x)
+        self.publish(x, min(x.computed + n, x.tokens))
+
+    def publish(self, x: Execution, known: int) -> None:
+        """The blocks that `known` tokens fill can be hit."""
+        while x.published < known // self.engine.block_size:
+            self.pool.publish(x.blocks[x.published], x.keys[x.published], x)
+            x.published += 1
 
     def let_go(self, x: Execution) -> None:
         self.pool.release(x.blocks, x)
@@ -137,7 +165,8 @@ class Replica:
     def preempt(self, x: Execution) -> None:
         self.running.remove(x)
         self.let_go(x)
-        x.computed, x.state = 0, "waiting"
+        x.computed, x.state, x.placeholders = 0, "waiting", 0
+        x.run += 1
         x.preemptions += 1
         self.waiting.insert(0, x)
         self.order()
@@ -154,7 +183,10 @@ class Replica:
         k = 0
         while k < len(self.running) and budget > 0:
             x = self.running[k]
-            n = min(x.tokens - x.computed, limit, budget)
+            if x.placeholders > 0 and x.computed + 2 - x.placeholders >= x.prompt + x.output:
+                k += 1
+                continue
+            n = min(x.tokens + x.placeholders - x.computed, limit, budget)
             while self.blocks_for(x.computed + n) - len(x.blocks) > len(self.pool.free):
                 victim = self.running[-1]
                 if self.engine.policy == "priority":
@@ -170,7 +202,7 @@ class Replica:
             if x.state == "waiting":
                 break
             self.grow(x, n)
-            rows.append(Row(x, n, x.computed))
+            rows.append(Row(x, n, x.computed, x.run))
             budget -= n
             k += 1
         if not self.preempted:
@@ -196,23 +228,24 @@ class Replica:
                     hits.append(block)
             idle = sum(block in self.pool.free for block in hits)
             reserve = int(self.engine.watermark * self.engine.num_blocks) if self.running else 0
-            if self.blocks_for(x.tokens) - len(hits) + idle + reserve > len(self.pool.free):
+            n = min(x.tokens - len(hits) * size, limit, budget)
+            wanted = len(hits) * size + n if self.engine.admission_needs == "chunk" else x.tokens
+            if self.blocks_for(wanted) - len(hits) + idle + reserve > len(self.pool.free):
                 break
             self.waiting.pop(0)
             self.running.append(x)
-            x.state, x.first_step = "running", self.steps
+            x.state, x.first_round, x.published = "running", self.rounds, len(hits)
             for block in hits:
                 self.pool.touch(block, x)
             x.blocks, x.hits, x.computed = list(hits), len(hits), len(hits) * size
             if x.admitted is None:
                 x.admitted, x.cached = now, x.computed
-            n = min(x.tokens - x.computed, limit, budget)
             self.grow(x, n)
-            rows.append(Row(x, n, x.computed))
+            rows.append(Row(x, n, x.computed, x.run))
             budget -= n
 
-    def start(self, rows: list[Row]) -> float:
-        """Enter a step in the books; returns its duration."""
+    def start(self, rows: list[Row], now: float) -> float:
+        """Enter a step in the books, and let it go; returns its duration."""
         t = self.time
         count = len(rows) + len(self.held)
         total = sum(r.n for r in rows) + len(self.held)
@@ -220,8 +253,8 @@ class Replica:
         kv = t.kv_token_s * (t.mixed_kv_factor if mixed else 1.0)
         duration = t.overhead_s + t.sequence_s * count + self.f(total)
         duration += t.decode_s * len(self.held) + self.poll * len(rows)
-        self.held_in_step = list(self.held)
         for x in self.held:
+            x.held_steps -= 1
             x.charge("held_slot", self.f(total) / total + t.overhead_s / count + t.sequence_s + t.decode_s)
         for row in rows:
             x = row.execution
@@ -248,25 +281,36 @@ class Replica:
             self.computed_prompt += prompt
             x.computed += row.n
             x.computed_total += row.n
-        self.rows = rows
-        self.cost = duration
+            row.gives_output = x.computed >= x.tokens + x.placeholders
+            if self.depth > 1 and row.gives_output:
+                x.placeholders += 1
+        self.held = [x for x in self.held if x.held_steps > 0]
+        start = max(now, self.gpu_free)
+        self.gpu_free = start + duration
+        self.flights.append(Flight(rows, start, self.gpu_free, duration))
         self.busy += duration
         self.steps += 1
         return duration
 
-    def give_back(self, x: Execution, now: float) -> float:
-        """The rest of x's row in the running step is not computed; returns the seconds saved."""
-        for row in self.rows or []:
-            if row.execution is x and self.cost > 0 and self.ends_at > now:
-                share = min((self.ends_at - now) / self.cost, 1.0)
-                for name, seconds in row.costs.items():
-                    x.charge(name, -share * seconds)
-                whole = sum(seconds for name, seconds in row.costs.items() if name != "marginal")
-                saved = min(share * whole, self.ends_at - now)
-                self.cost -= whole
-                self.busy -= saved
-                return saved
-        return 0.0
+    def give_back(self, x: Execution, now: float) -> None:
+        """The rest of x's rows in the steps in flight is not computed, and those end earlier."""
+        saved = 0.0
+        for flight in self.flights:
+            flight.start -= saved
+            flight.end -= saved
+            for row in flight.rows:
+                left = flight.end - max(now, flight.start)
+                if row.execution is x and row.stands and flight.cost > 0 and left > 0:
+                    share = min(left / flight.cost, 1.0)
+                    for name, seconds in row.costs.items():
+                        x.charge(name, -share * seconds)
+                    whole = sum(seconds for name, seconds in row.costs.items() if name != "marginal")
+                    less = min(share * whole, left)
+                    flight.cost -= whole
+                    flight.end -= less
+                    self.busy -= less
+                    saved += less
+        self.gpu_free -= saved
 
     def remove(self, x: Execution, lingers: bool = False) -> None:
         """Out of the queue or the batch, for good."""
@@ -279,24 +323,23 @@ class Replica:
             self.let_go(x)
 
     def read_outputs(self, now: float) -> list[Execution]:
-        """The step is over: one token for each request that has computed all of its own. Returns those that finish."""
-        finished = []
-        for row in self.rows or []:
+        """The first step in flight is over: its outputs are read. Returns the requests that finish."""
+        finished, late = [], []
+        for row in self.flights.pop(0).rows:
             x = row.execution
-            if x.state != "running" or x.computed < x.tokens:
+            if x.state not in ("running", "waiting") or not row.gives_output:
                 continue
             if x.outputs == 0:
                 x.first_output = now
                 self.counter_prompt += x.prompt
             x.outputs += 1
+            if row.stands and self.depth > 1:
+                x.placeholders -= 1
+                self.publish(x, x.computed - x.placeholders)
             if x.outputs >= x.output:
-                finished.append(x)
-        self.rows = None
-        for x in self.held_in_step:
-            x.held_steps -= 1
-            if x.held_steps == 0:
-                self.held.remove(x)
-        return finished
+                (finished if row.stands else late).append(x)
+        self.rounds += 1
+        return finished + late[::-1]
 
     def finish(self, x: Execution, now: float) -> None:
         """Credit the producers of what it reused, and remove it."""

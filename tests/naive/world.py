@@ -76,6 +76,18 @@ class Attempt:
     joined: bool = False
 
 
+@dataclass(eq=False)
+class EndOf:
+    """That a replica's first step in flight ends; void when the replica has been told otherwise since."""
+
+    replica: Replica
+    token: int
+
+    @property
+    def index(self) -> int:
+        return self.replica.index
+
+
 @dataclass
 class World:
     calls: list[Call]
@@ -99,7 +111,7 @@ class World:
         self.cancellation = self.policy.cancellation
         self.replicas = [Replica(r, self.profile, self.cancellation) for r in range(self.fleet.replicas)]
         self.cg = self.policy.network.client_gateway_s
-        self.ge = self.policy.network.gateway_engine_s
+        self.ge = self.policy.network.gateway_engine_s + self.profile.api_server_s / 2
         self.books_time = 0.0
         self.stranded_block_s = 0.0
         self.pending: set[int] = set()
@@ -109,7 +121,9 @@ class World:
     # -------------------------------------------------------------- events
     def post_at(self, time: float, kind: str, argument: Any) -> None:
         self.posted += 1
-        place = argument.index if isinstance(argument, Replica) else self.posted
+        place = self.posted
+        if isinstance(argument, (Replica, EndOf)):
+            place = argument.index
         heapq.heappush(self.heap, (time, PRIORITY[kind], place, self.posted, kind, argument))
 
     def post(self, delay: float, kind: str, argument: Any) -> None:
@@ -288,7 +302,13 @@ class World:
         self.post(self.ge + self.policy.network.cancel_s, "abort_arrives", x)
 
     # -------------------------------------------------------------- engines
+    def await_end(self, replica: Replica) -> None:
+        replica.token += 1
+        end = max(replica.flights[0].end, self.now)
+        self.post_at(end, "step_ends", EndOf(replica, replica.token))
+
     def wake(self, replica: Replica) -> None:
+        replica.token += 1
         if replica.index not in self.pending:
             self.pending.add(replica.index)
             self.post_at(self.now, "schedule", replica)
@@ -296,9 +316,9 @@ class World:
     def execution_arrives(self, x: Execution) -> None:
         replica = self.replicas[x.replica]
         x.queued, x.state = self.now, "waiting"
-        x.arrived_in_step = replica.steps if replica.rows is not None else None
+        x.arrived_in_round = replica.rounds if replica.flights else None
         replica.enqueue(x)
-        if replica.rows is None:
+        if not replica.flights:
             self.wake(replica)
 
     def abort_arrives(self, x: Execution | int) -> None:
@@ -312,17 +332,17 @@ class World:
             elif x.state == "sent":
                 x.gone = True
             elif x.state in ("waiting", "running"):
-                saved = replica.give_back(x, self.now) if x.state == "running" else 0.0
+                if x.state == "running":
+                    replica.give_back(x, self.now)
                 self.abort(replica, x)
-                if saved:
-                    replica.ends_at = max(replica.ends_at - saved, self.now)
-                    self.post_at(replica.ends_at, "step_ends", replica)
+                if replica.flights and replica.index not in self.pending:
+                    self.await_end(replica)
             return
         replica.inbox.append(x)  # type: ignore[arg-type]
-        if replica.rows is None:
+        if not replica.flights:
             self.read_inbox(replica)
 
-    def read_inbox(self, replica: Replica) -> None:
+    def read_inbox(self, replica: Replica, at_end: bool = False) -> None:
         while replica.inbox:
             x = replica.inbox[0]
             if isinstance(x, int):
@@ -331,7 +351,7 @@ class World:
                 x = self.executions[x]
             if x.state == "sent":
                 return
-            if replica.rows is not None and x.arrived_in_step == replica.steps:
+            if at_end and x.arrived_in_round == replica.rounds:
                 return
             replica.inbox.pop(0)
             if x.state in ("waiting", "running"):
@@ -353,25 +373,29 @@ class World:
         replica.lingering.remove(x)
         replica.pool.release(x.blocks, x)
         x.blocks = []
-        if replica.rows is None and replica.waiting:
+        if not replica.flights and replica.waiting:
             self.wake(replica)
 
     def cancel_lies_ready(self, replica: Replica, x: Execution) -> None:
         x.gone = True
         if x.state == "running":
             k = self.cancellation.poll_every_tokens
+            coming = replica.rounds + bool(replica.flights)
             if self.cancellation.poll_lag == "phase":
-                k -= (replica.steps - x.first_step) % k
-            x.due_at_step = replica.steps + k
+                k -= (coming - x.first_round) % k
+            x.due_at_round = coming + k
             replica.watched.append(x)
-        elif x.state == "waiting" and replica.rows is None:
+        elif x.state == "waiting" and not replica.flights:
             self.wake(replica)
 
-    def step_ends(self, replica: Replica) -> None:
-        if replica.rows is None or replica.ends_at != self.now:
-            return  # its end was moved forward
-        self.read_inbox(replica)
-        for x in [x for x in replica.watched if x.due_at_step == replica.steps and x.state == "running"]:
+    def step_ends(self, end: EndOf) -> None:
+        replica = end.replica
+        if end.token != replica.token:
+            return
+        if self.profile.engine.aborts_read == "step_end":
+            self.read_inbox(replica, at_end=True)
+        due = [x for x in replica.watched if x.due_at_round == replica.rounds + 1 and x.state == "running"]
+        for x in due:
             self.abort(replica, x)
         for x in replica.read_outputs(self.now):
             replica.finish(x, self.now)
@@ -379,6 +403,8 @@ class World:
             self.post(self.ge + self.cg, "deliver", x)
         if replica.running or replica.waiting or replica.inbox:
             self.wake(replica)
+        elif replica.flights:
+            self.await_end(replica)
         else:
             replica.held.clear()
 
@@ -386,20 +412,27 @@ class World:
         self.pending.discard(replica.index)
         self.read_inbox(replica)
         if not (replica.running or replica.waiting):
-            replica.held.clear()
+            if replica.flights:
+                self.await_end(replica)
+            else:
+                replica.held.clear()
             return
         rows = replica.schedule(self.now)
         while replica.dropped:
             replica.outstanding -= 1
             replica.dropped.pop()
         if not rows and not replica.held:
-            if not replica.lingering:
+            if replica.flights:
+                self.await_end(replica)
+            elif not replica.lingering:
                 self.wake(replica)
             return
-        duration = replica.start(rows)
+        duration = replica.start(rows, self.now)
         self.trace(replica, rows, duration)
-        replica.ends_at = self.now + duration
-        self.post_at(replica.ends_at, "step_ends", replica)
+        if len(replica.flights) < replica.depth:
+            self.wake(replica)
+        else:
+            self.await_end(replica)
 
     def trace(self, replica: Replica, rows: list[Any], duration: float) -> None:
         decode = sum(row.decodes for row in rows)
