@@ -17,7 +17,7 @@ from replay.files import write_whole
 from replay.phases import Phase, around
 from replay.policies.catalogue import CATALOGUE, apply, entry, merged, resolve
 from replay.policies.knobs import Client, Fleet, Network, Policy
-from replay.profiles.loader import find_profile
+from replay.profiles.loader import find_profile, with_settings
 from replay.profiles.profile import EngineSettings, Profile
 from replay.settings import check_keys, complaint, converted
 from trace_schema.fold import ObservedClient
@@ -239,13 +239,7 @@ def profiles_of(experiment: Experiment) -> list[Profile]:
             "no engine profile: give one with --profile (replay profiles lists them), or make one with replay calibrate"
         )
     check_keys(experiment.engine, EngineSettings, "settings", "engine.")
-    profiles = []
-    for name in listed(experiment.profile):
-        profile = find_profile(name)
-        settings = merged(msgspec.to_builtins(profile.engine), experiment.engine)
-        engine = converted(settings, EngineSettings, "settings", "engine.")
-        profiles.append(msgspec.structs.replace(profile, engine=engine))
-    return profiles
+    return [with_settings(find_profile(name), experiment.engine) for name in listed(experiment.profile)]
 
 
 def fleets_of(experiment: Experiment) -> list[Fleet]:

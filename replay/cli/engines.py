@@ -5,26 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
 
 from replay.cli.group import FAILED, cli, json_option, note, quiet_option, yaml_pairs
 from trace_schema.errors import BadConfig
-
-if TYPE_CHECKING:
-    from replay.profiles.profile import Profile
-
-
-def profile_text(profile: Profile) -> str:
-    """A profile for people: where it comes from, and every number in it."""
-    import msgspec
-    import yaml
-
-    fields = msgspec.to_builtins(profile)
-    head = {key: fields.pop(key) for key in ("name", "source", "error", "weakness")}
-    text: str = yaml.safe_dump({**head, **fields}, sort_keys=False, width=110)
-    return text.rstrip()
 
 
 @cli.command()
@@ -78,30 +63,6 @@ def validate(directory: str, seeds: int, no_drift: bool, as_json: bool, quiet: b
         click.echo(validation_text(validation))
     if not validation.ok:
         sys.exit(FAILED)
-
-
-@cli.command()
-@click.argument("action", type=click.Choice(["list", "show"]), default="list")
-@click.argument("name", required=False)
-@json_option
-def profiles(action: str, name: str | None, as_json: bool) -> None:
-    """List the engine profiles that are shipped, or show one: replay profiles show NAME."""
-    import msgspec
-
-    from replay.profiles.loader import find_profile
-    from replay.profiles.named import measured
-
-    if action == "show":
-        if name is None:
-            raise BadConfig(f"replay profiles show NAME: which one? {', '.join(measured())}")
-        shown = msgspec.json.encode(find_profile(name))
-        click.echo(msgspec.json.format(shown, indent=2).decode() if as_json else profile_text(find_profile(name)))
-        return
-    rows = {key: row.profile() for key, row in measured().items()}
-    if as_json:
-        click.echo(json.dumps({key: {"source": p.source, "error": p.error} for key, p in rows.items()}, indent=1))
-    else:
-        click.echo("\n".join(f"{key:44}{p.engine.num_blocks:>9,} blocks  fit {p.error}" for key, p in rows.items()))
 
 
 @cli.command()

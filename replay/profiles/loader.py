@@ -1,35 +1,43 @@
-"""Profiles by name or from a file."""
+"""Profiles by name, from a file, or guessed; and settings laid over them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from replay.errors import BadConfig, BadInput, UnknownName
+from replay.errors import BadConfig, BadInput
 from replay.files import write_whole
-from replay.profiles.named import measured
-from replay.profiles.profile import Profile
+from replay.profiles.forms import plain_form
+from replay.profiles.guess import profile_of
+from replay.profiles.kv_capacity import num_blocks
+from replay.profiles.named import measured, named_profile
+from replay.profiles.profile import EngineSettings, Profile
 from replay.settings import converted
 
 
 def find_profile(name: str) -> Profile:
-    """The profile called `name`, of those shipped, or in the file of that name.
+    """The profile called `name`, of those shipped, or in the file of that name; else one guessed from the nearest.
 
-    Raises UnknownName, and BadInput for a file that holds none.
+    `GPU/MODEL/tpN/DTYPE/ENGINE` may be written with any name that people give its parts. Raises BadConfig when there
+    is none and nothing near, and BadInput for a file that holds none.
     """
-    known = measured()
-    if name in known:
-        return known[name].profile()
-    if not (name.endswith(".json") or Path(name).exists()):
-        raise BadConfig(f"{UnknownName.of('profile', name, known)}; a file is named with .json")
-    return load_profile(name)
+    if name in measured():
+        return named_profile(name)
+    if name.endswith(".json") or Path(name).is_file():
+        return load_profile(name)
+    return profile_of(name)
 
 
 def load_profile(path: str) -> Profile:
-    """The profile in a JSON file. Raises BadInput that names the key."""
+    """The profile in a JSON file, in any form of step times. Raises BadInput that names the key."""
     try:
-        return converted(msgspec.json.decode(Path(path).read_bytes()), Profile, path)
+        content = msgspec.json.decode(Path(path).read_bytes())
+        if isinstance(content, dict):
+            content = plain_form(content, path)
+        return converted(content, Profile, path)
     except BadConfig as error:
         raise BadInput(str(error)) from error
     except OSError as error:
@@ -41,3 +49,33 @@ def load_profile(path: str) -> Profile:
 def save_profile(profile: Profile, path: str) -> None:
     """Write a profile as JSON, whole or not at all. Raises BadConfig when `path` cannot be written."""
     write_whole(path, msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n")
+
+
+def with_settings(profile: Profile, settings: Mapping[str, Any], where: str = "settings") -> Profile:
+    """`profile` with `settings` of its engine in the place of its own.
+
+    With another share of the memory or other blocks, the pool has as many blocks as fit then, unless `settings` say
+    `num_blocks`. Raises BadConfig for a setting that is wrong, or a pool that nobody can size.
+    """
+    together = {**msgspec.to_builtins(profile.engine), **settings}
+    engine = converted(together, EngineSettings, where, "engine.")
+    if "num_blocks" not in settings:
+        if profile.memory is not None:
+            if {"gpu_memory_utilization", "block_size"} & settings.keys():
+                engine = sized(profile, engine, where)
+        elif "gpu_memory_utilization" in settings:
+            raise BadConfig(
+                f"{where}: engine.gpu_memory_utilization: profile {profile.name} does not know the memory of its GPU; "
+                "give engine.num_blocks"
+            )
+    return msgspec.structs.replace(profile, engine=engine)
+
+
+def sized(profile: Profile, engine: EngineSettings, where: str) -> EngineSettings:
+    """`engine` with the blocks that fit beside the model. Raises BadConfig."""
+    assert profile.memory is not None
+    try:
+        blocks = num_blocks(profile.memory, engine.gpu_memory_utilization, engine.block_size)
+    except ValueError as error:
+        raise BadConfig(f"{where}: engine.gpu_memory_utilization: {error}") from error
+    return msgspec.structs.replace(engine, num_blocks=blocks)

@@ -2,37 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
-from replay.profiles.kv_capacity import MEMORY_GIB, num_blocks
-from replay.profiles.profile import EngineSettings, Profile, StepTime
+from replay.profiles.hardware import GPUS, Gpu
+from replay.profiles.kv_capacity import num_blocks
+from replay.profiles.models import MODELS
+from replay.profiles.profile import EngineSettings, Memory, Overhead, Profile, StepTime
 
 MS = 1e-3
-SYNC_OVERHEAD_S, SYNC_SEQUENCE_S = 1.2e-3, 0.04e-3
-"""What vLLM's synchronous scheduler adds to a step, and for each sequence in it.
+SYNC = Overhead(step_s=1.2e-3, sequence_s=0.04e-3)
+"""What vLLM's synchronous scheduler adds to a step.
 
 Fitted on 90 runs of Qwen3-32B on H100 with vLLM 0.12 (time per output token: 4.4% mean error).
 """
-BLOCK_SIZE = 16
-MAX_MODEL_LEN = 131_072
-MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS = 8_192, 1_024
-"""Defaults of vLLM's API server on GPUs of 70 GiB and more."""
+API_SERVER_S = 2.6e-3
+"""By how much more than its steps a first token of vLLM takes: fitted on 15 open-loop runs on H100."""
+ASYNC_SINCE = (0, 13)
+"""The version of vLLM from which scheduling is asynchronous unless told otherwise."""
+BROAD = ("sum", "layers", "apart", "guessed", "carried")
+"""Weaknesses of a whole kind of measurement; the others are known of single rows."""
 
 
-class Measured(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Step times and memory of one model on one GPU, as fitted: a row of measured.json."""
+class Key(Struct, frozen=True, order=True):
+    """What a profile is of: `GPU/MODEL/tpN/DTYPE/ENGINE` is its name."""
 
-    name: str
     gpu: str
     model: str
     tp: int
     dtype: str
     engine: str
-    knots_tokens: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.gpu}/{self.model}/tp{self.tp}/{self.dtype}/{self.engine}"
+
+
+class Measured(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Step times and memory of one model on one GPU, as fitted: a row of measured.json."""
+
+    gpu: str
+    model: str
+    tp: int
+    dtype: str
+    engine: str
+    version: str
     knots_ms: tuple[float, ...]
     decode_ms: float
     kv_token_ms: float
@@ -41,44 +60,104 @@ class Measured(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     prefill_context_ms: float
     kv_bytes_per_token: int
     weights_gib: float
-    fit_mape_percent: float
-    fit_p90_percent: float
-    source: str
-    weakness: str
+    mape_percent: float
+    p90_percent: float
+    source: int
+    weaknesses: tuple[str, ...]
 
-    def profile(self) -> Profile:
-        """The engine that it describes: synchronous scheduling, KV pool by the formula of `kv_capacity`."""
-        engine = EngineSettings(
-            max_model_len=MAX_MODEL_LEN,
-            max_num_seqs=MAX_NUM_SEQS,
-            max_num_batched_tokens=MAX_NUM_BATCHED_TOKENS,
-            block_size=BLOCK_SIZE,
-            num_blocks=num_blocks(MEMORY_GIB[self.gpu], self.weights_gib, self.kv_bytes_per_token, BLOCK_SIZE),
-        )
-        step_time = StepTime(
-            knots_tokens=self.knots_tokens,
+    @property
+    def key(self) -> Key:
+        return Key(self.gpu, self.model, self.tp, self.dtype, self.engine)
+
+    def step_time(self, knots_tokens: tuple[int, ...]) -> StepTime:
+        """Its time on the GPU."""
+        return StepTime(
+            knots_tokens=knots_tokens[: len(self.knots_ms)],
             knots_s=tuple(round(ms * MS, 12) for ms in self.knots_ms),
             decode_s=self.decode_ms * MS,
             kv_token_s=self.kv_token_ms * MS,
             mixed_kv_factor=self.mixed_kv_factor,
             prefill_attention_s=self.prefill_attention_ms * MS,
             prefill_context_s=self.prefill_context_ms * MS,
-            overhead_s=SYNC_OVERHEAD_S,
-            sequence_s=SYNC_SEQUENCE_S,
         )
-        error = f"mean {self.fit_mape_percent:g}%, p90 {self.fit_p90_percent:g}% on batches held back from the fit"
-        return Profile(
-            name=self.name,
-            engine=engine,
-            step_time=step_time,
-            source=self.source,
-            error=error,
-            weakness=self.weakness,
+
+    def memory(self) -> Memory:
+        """What fills each of its GPUs."""
+        return Memory(
+            gpu_gib=GPUS[self.gpu].memory_gib, weights_gib=self.weights_gib, kv_bytes_per_token=self.kv_bytes_per_token
+        )
+
+
+class Shipped(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The content of measured.json; rows of equal key are ordered by version, the newest first."""
+
+    knots_tokens: tuple[int, ...]
+    sources: tuple[str, ...]
+    weaknesses: Mapping[str, str]
+    rows: tuple[Measured, ...]
+
+    def profile(self, name: str, row: Measured) -> Profile:
+        """The engine that a row describes, as its server starts it by default."""
+        said = [self.weaknesses[key].format(heads=MODELS[row.model].heads) for key in row.weaknesses]
+        return served(
+            Profile(
+                name=name,
+                engine=EngineSettings(),
+                step_time=row.step_time(self.knots_tokens),
+                memory=row.memory(),
+                source=self.sources[row.source],
+                error=f"mean {row.mape_percent:g}%, p90 {row.p90_percent:g}% on batches held back from the fit",
+                weakness="; ".join(said),
+            ),
+            row.key,
+            row.version,
         )
 
 
 @cache
+def shipped() -> Shipped:
+    """All that is shipped."""
+    return msgspec.json.decode((files("replay.profiles") / "measured.json").read_bytes(), type=Shipped)
+
+
+@cache
 def measured() -> dict[str, Measured]:
-    """All rows by name."""
-    content = (files("replay.profiles") / "measured.json").read_bytes()
-    return {row.name: row for row in msgspec.json.decode(content, type=list[Measured])}
+    """All rows by name: the newest version of an engine has the plain name, others end in theirs."""
+    found: dict[str, Measured] = {}
+    for row in shipped().rows:
+        plain = row.key.name
+        found[plain if plain not in found else f"{plain}-{row.version}"] = row
+    return found
+
+
+def named_profile(name: str) -> Profile:
+    """The profile called `name`. Raises KeyError."""
+    return shipped().profile(name, measured()[name])
+
+
+def served(profile: Profile, key: Key, version: str) -> Profile:
+    """`profile` with the settings of its engine's server, by default, on that GPU and for that model.
+
+    Raises ValueError when the model does not fit.
+    """
+    model, memory = MODELS[key.model], profile.memory
+    engine = msgspec.structs.replace(profile.engine, mode=default_mode(key.engine, version), **limits(GPUS[key.gpu]))
+    if memory is not None:
+        blocks = num_blocks(memory, engine.gpu_memory_utilization, engine.block_size)
+        context = min(model.context, (blocks - 1) * engine.block_size)
+        engine = msgspec.structs.replace(engine, num_blocks=blocks, max_model_len=context)
+    if key.engine != "vllm":
+        return msgspec.structs.replace(profile, engine=engine)
+    return msgspec.structs.replace(profile, engine=engine, overheads={"sync": SYNC}, api_server_s=API_SERVER_S)
+
+
+def default_mode(engine: str, version: str) -> Literal["sync"]:
+    """How an engine schedules unless told otherwise."""
+    return "sync"
+
+
+def limits(gpu: Gpu) -> dict[str, int]:
+    """Tokens and sequences of a step by default of vLLM's API server, which goes by the size of the GPU."""
+    if gpu.memory_gib < 70 or gpu.name.startswith("a100"):
+        return {"max_num_batched_tokens": 2_048, "max_num_seqs": 256}
+    return {"max_num_batched_tokens": 16_384 if gpu.memory_gib >= 160 else 8_192, "max_num_seqs": 1_024}

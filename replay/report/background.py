@@ -155,6 +155,8 @@ def engines(run: str) -> list[str]:
         error = f"; error of a step time {row['error']}" if row["error"] else ""
         pool = f"{row['num_blocks']:,} KV blocks of {row['block_size']} tokens"
         said.append(f"{row['profile']}: {source}{error}; {pool}.")
+        if row.get("weakness"):
+            said.append(f"Known of it: {row['weakness']}.")
     said.append("It takes the steps that vLLM's scheduler takes; full-attention text models, no speculative decoding.")
     return said
 

@@ -70,6 +70,7 @@ def profiles_table(cells: list[Cell]) -> pa.Table:
             "profile": list(profiles),
             "source": [p.source for p in profiles.values()],
             "error": [p.error for p in profiles.values()],
+            "weakness": [p.weakness for p in profiles.values()],
             "num_blocks": pa.array([p.engine.num_blocks for p in profiles.values()], pa.int64()),
             "block_size": pa.array([p.engine.block_size for p in profiles.values()], pa.int32()),
         }

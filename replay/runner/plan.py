@@ -13,6 +13,7 @@ from replay.phases import Phase
 from replay.policies.catalogue import CATALOGUE
 from replay.policies.effect import Traffic, told_apart
 from replay.policies.knobs import Fleet, Policy
+from replay.profiles.guess import MARK as GUESS
 from replay.profiles.profile import Profile
 from replay.runner.cells import Cell
 from replay.runner.partitions import Parted, parted
@@ -57,6 +58,7 @@ def make_plan(experiment: Experiment, sources: Sourced, trace: Trace) -> Plan:
         policies, same = told_apart(by_family(policies), Traffic.of(trace.calls), experiment.as_logged)
         notes += [f"{first} stands for {', '.join(names)}: this trace cannot tell them apart" for first, names in same]
     profiles, fleets = profiles_of(experiment), fleets_of(experiment)
+    notes += [f"profile {p.name} is {p.source}" for p in profiles if p.name.endswith(f"/{GUESS}")]
     parts = parted(trace.calls, experiment.partition_by)
     if len(parts.partitions) > 1:
         shown = [f"{p.name} ({p.calls:,} calls)" for p in parts.partitions[:5]]
