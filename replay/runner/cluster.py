@@ -9,7 +9,7 @@ import uuid
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -36,6 +36,8 @@ LOOK_S = 0.5
 """Seconds between two looks at who is ready, and how far the others are."""
 LONG_CELL_S = 2.0
 """A cell that takes longer is asked how far it is."""
+SHORT_CELL_S = 0.2
+"""Below this, the way to the driver and back is worth hiding."""
 GET_TIMEOUT_S = 60.0
 """For results that are there already."""
 END_TIMEOUT_S = 5.0
@@ -43,6 +45,8 @@ END_TIMEOUT_S = 5.0
 START_NOTE_S, START_TIMEOUT_S = 30.0, 900.0
 """Without any worker: when to say so, and when to give up. A cluster that grows needs minutes for a node."""
 
+STARTING = ""
+"""Stands for a cell among the deaths of workers that had none yet."""
 DEATHS = (RayActorError, OutOfMemoryError, WorkerCrashedError)
 
 
@@ -108,6 +112,7 @@ class CellWorker:
     def progressed(self, share: float) -> None:
         self.within = share
 
+    @ray.method(concurrency_group="look")
     def share(self) -> float:
         """How far the cell at hand is. Answered between two slices of the simulation, by another thread."""
         return self.within
@@ -118,16 +123,27 @@ class Hand:
     """A worker as the driver sees it."""
 
     actor: Any
-    cell: Cell | None = None
-    """None while it prepares."""
+    tasks: deque[tuple[Any, Cell | None]] = field(default_factory=deque)
+    """What is expected of it, the oldest first, and the cell of each; none while it prepares."""
     since: float = 0.0
     share: float = 0.0
+    """Of the cell at hand."""
     asked: Any = None
     """An answer about its share that is on its way."""
 
+    @property
+    def cell(self) -> Cell | None:
+        """The cell at hand."""
+        return self.tasks[0][1]
+
+    @property
+    def expected(self) -> Any:
+        """What is to come next."""
+        return self.tasks[0][0]
+
 
 class Crew:
-    """The workers of a run. Each has one cell at most; the driver holds no result, and no more than a cell for each."""
+    """The workers of a run. The driver holds no result, and gives each worker two cells at most."""
 
     def __init__(
         self,
@@ -142,17 +158,17 @@ class Crew:
         self.waiting = deque(cells)
         self.total = len(cells)
         self.done = 0
-        # The second thread answers how far the first one is.
-        worker: Any = ray.remote(CellWorker)
-        self.worker = worker.options(num_cpus=1, max_restarts=0, max_concurrency=2)
+        remote: Any = ray.remote
+        self.worker = remote(num_cpus=1, max_restarts=0, concurrency_groups={"look": 1})(CellWorker)
         self.calls = {part: ray.put(calls[part]) for part in sorted({cell.partition for cell in cells})}
         self.store = store
         self.limits = limits
         self.marker = marker
         self.size = size
         self.on_progress = on_progress
-        self.busy: dict[Any, Hand] = {}
-        """The workers by what is expected of them."""
+        self.hands: list[Hand] = []
+        self.short = False
+        """Cells take so little that a worker should have the next one before it has told of the last."""
         self.deaths: Counter[str] = Counter()
         self.began = time.monotonic()
         self.noted = self.ready = False
@@ -160,62 +176,72 @@ class Crew:
     def reports(self) -> Iterator[CellReport]:
         """Run the cells. Raises RunFailed when workers cannot start, BadConfig when they cannot reach the results."""
         while self.done < self.total:
-            while len(self.busy) < min(self.size, self.total - self.done):
+            while self.waiting and len(self.hands) < min(self.size, self.total - self.done):
                 self.hire()
-            ready, _ = ray.wait(list(self.busy), num_returns=1, timeout=LOOK_S)
-            for expected in ready:
-                report = self.finished(self.busy.pop(expected), expected)
+            expected = {hand.expected: hand for hand in self.hands}
+            for ref in ray.wait(list(expected), num_returns=1, timeout=LOOK_S)[0]:
+                report = self.finished(expected[ref])
                 if report is not None:
                     self.done += 1
                     yield report
             if not self.ready:
                 self.wait_for_workers()
             self.ask()
-            self.on_progress((self.done + sum(hand.share for hand in self.busy.values())) / self.total)
+            self.on_progress((self.done + sum(hand.share for hand in self.hands)) / self.total)
 
     def hire(self) -> None:
         """A new worker, which begins with loading the engine."""
         hand = Hand(self.worker.remote(self.store, self.limits))
-        self.busy[hand.actor.prepare.remote(self.marker)] = hand
+        hand.tasks.append((hand.actor.prepare.remote(self.marker), None))
+        self.hands.append(hand)
 
     def give(self, hand: Hand) -> None:
-        """Give a worker its next cell; dismiss it when there is none."""
-        if not self.waiting:
+        """Give a worker what it should do next; dismiss it when there is nothing."""
+        most = 2 if self.short and len(self.waiting) > len(self.hands) else 1
+        while self.waiting and len(hand.tasks) < most:
+            cell = self.waiting.popleft()
+            hand.tasks.append((hand.actor.run.remote(cell, self.calls[cell.partition]), cell))
+        if not hand.tasks:
+            self.hands.remove(hand)
             ray.kill(hand.actor)
-            return
-        hand.cell = self.waiting.popleft()
         hand.since, hand.share = time.monotonic(), 0.0
-        self.busy[hand.actor.run.remote(hand.cell, self.calls[hand.cell.partition])] = hand
 
-    def finished(self, hand: Hand, expected: Any) -> CellReport | None:
+    def finished(self, hand: Hand) -> CellReport | None:
         """What became of what was expected of a worker; a report if that was a cell."""
         try:
-            result = ray.get(expected, timeout=GET_TIMEOUT_S)
+            result = ray.get(hand.expected, timeout=GET_TIMEOUT_S)
         except DEATHS as death:
             return self.buried(hand, death)
         except RayTaskError as error:
             raise error.cause from error
         except RayError as error:
             raise RunFailed(f"a worker gave no answer: {first_line(error)}") from error
-        if hand.cell is None:
-            self.ready = True
-            if isinstance(result, UserError):
-                raise result
+        if isinstance(result, UserError):
+            raise result
+        hand.tasks.popleft()
+        if isinstance(result, CellReport):
+            self.short = result.seconds < SHORT_CELL_S
+            self.give(hand)
+            return result
+        self.ready = True
+        del self.deaths[STARTING]
         self.give(hand)
-        return result if isinstance(result, CellReport) else None
+        return None
 
     def buried(self, hand: Hand, death: Exception) -> CellReport | None:
-        """A worker died: its cell is for another, unless it has killed too many. Raises RunFailed."""
+        """A worker died: its cells are for others, unless the one at hand has cost too many. Raises RunFailed."""
         ray.kill(hand.actor)
-        key = hand.cell.key if hand.cell else ""
+        self.hands.remove(hand)
+        cells = [cell for _, cell in hand.tasks if cell is not None]
+        for cell in cells:
+            discard_leftovers(cell, self.store)
+        key = cells[0].key if cells else STARTING
         self.deaths[key] += 1
-        if hand.cell is not None:
-            discard_leftovers(hand.cell, self.store)
-        if self.deaths[key] < TRIES_MOST:
-            if hand.cell is not None:
-                self.waiting.appendleft(hand.cell)
+        given_up = self.deaths[key] == TRIES_MOST
+        self.waiting.extendleft(reversed(cells[1:] if given_up else cells))
+        if not given_up:
             return None
-        if hand.cell is None:
+        if not cells:
             raise RunFailed(f"workers do not start, {TRIES_MOST} times over: {first_line(death)}")
         message = (
             f"cell {key}: its worker died, {TRIES_MOST} times over, as it does when memory runs out; "
@@ -227,14 +253,14 @@ class Crew:
         """Say that no worker could start so far. Raises RunFailed when that goes on."""
         waited = time.monotonic() - self.began
         if waited > START_TIMEOUT_S:
-            raise RunFailed(f"no worker could start in {waited:.0f} s: the cluster has no CPU free")
+            raise RunFailed(f"no worker started in {waited:.0f} s: the cluster has no CPU free")
         if waited > START_NOTE_S and not self.noted:
             self.noted = True
-            print("waiting for a free CPU on the cluster ...", file=sys.stderr)
+            print("waiting for workers: for a free CPU, or for the engine to be compiled there ...", file=sys.stderr)
 
     def ask(self) -> None:
         """Learn how far the long cells are, without waiting for an answer."""
-        for hand in self.busy.values():
+        for hand in self.hands:
             if hand.cell is None or time.monotonic() - hand.since < LONG_CELL_S:
                 continue
             if hand.asked is None:
@@ -248,13 +274,15 @@ class Crew:
 
     def dismiss(self) -> None:
         """End the workers; nothing stays of what they had not finished."""
-        for hand in self.busy.values():
+        for hand in self.hands:
             ray.kill(hand.actor)
-        if self.busy:
-            ray.wait(list(self.busy), num_returns=len(self.busy), timeout=END_TIMEOUT_S)
-        for hand in self.busy.values():
-            if hand.cell is not None:
-                discard_leftovers(hand.cell, self.store)
+        expected = [ref for hand in self.hands for ref, _ in hand.tasks]
+        if expected:
+            ray.wait(expected, num_returns=len(expected), timeout=END_TIMEOUT_S)
+        for hand in self.hands:
+            for _, cell in hand.tasks:
+                if cell is not None:
+                    discard_leftovers(cell, self.store)
 
 
 @contextmanager

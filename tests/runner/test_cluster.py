@@ -17,7 +17,7 @@ from replay.policies.knobs import Fleet, Policy
 from replay.profiles.profile import Profile
 from replay.runner import InlineExecutor, Store, execute, make_plan
 from replay.runner.cells import Cell, CellReport, Executor, Limits
-from replay.runner.cluster import CellWorker, RayExecutor
+from replay.runner.cluster import RayExecutor
 from replay.runner.plan import Plan
 from replay.runner.session import session
 from tests.runner.processes import contents, descendants
@@ -158,12 +158,11 @@ def test_each_cell_reads_the_calls_of_its_part(profile: Profile, tmp_path: Path)
 def test_calls_are_read_where_they_lie() -> None:
     import ray
 
-    class Looks(CellWorker):
+    class Looks:
         def allocated(self, calls: pa.Table) -> tuple[int, int]:
             return pa.total_allocated_bytes(), sum(calls["prompt_tokens"].to_pylist())
 
-    worker = ray.remote(Looks).remote(Store("/nowhere"), LIMITS)
-    answer = worker.allocated.remote(ray.put(calls(100_000)))  # type: ignore[attr-defined]
+    answer = ray.remote(Looks).remote().allocated.remote(ray.put(calls(100_000)))  # type: ignore[attr-defined]
     assert ray.get(answer, timeout=60) == (0, 10_000_000)
 
 

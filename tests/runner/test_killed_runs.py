@@ -58,15 +58,15 @@ def worker_and_driver(pid: int) -> None:
     driver(pid)
 
 
+@pytest.mark.parametrize("kill", [worker_and_driver, pytest.param(driver, marks=pytest.mark.slow)])
 def test_what_a_killed_run_lacks_is_done_by_the_same_command(
-    command: list[str], log_file: str, profile_file: str, tmp_path: Path
+    kill: Callable[[int], None], command: list[str], log_file: str, profile_file: str, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    for kill in (driver, worker_and_driver):
-        with killed(command, run, kill) as process:
-            process.communicate(timeout=60)
-        assert process.returncode == -signal.SIGKILL
-        assert finished(run) < len(POLICIES) * SEEDS
+    with killed(command, run, kill) as process:
+        process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    assert finished(run) < len(POLICIES) * SEEDS
     kept = contents(run)
     done = subprocess.run(command, capture_output=True, text=True, env=outside(), timeout=200, check=True)
     assert done.stderr == ""
@@ -79,7 +79,7 @@ def test_what_a_killed_run_lacks_is_done_by_the_same_command(
     assert not list(run.rglob("*.tmp"))
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=["as-a-terminal-does", "as-a-scheduler-does"])
+@pytest.mark.parametrize("sent", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_an_interrupted_run_ends_its_own_ray(sent: signal.Signals, command: list[str], tmp_path: Path) -> None:
     run = tmp_path / "run"
     ours: list[int] = []
