@@ -8,7 +8,9 @@
 --   without arrivals are left out
 WITH taken AS (SELECT * FROM calls WHERE counted AND eligible),
 bins AS (
-    SELECT bin_width($bin_s, max(arrival_s), least(60, greatest(count(DISTINCT call_id) / 8, 4))) AS width_s FROM taken
+    SELECT bin_width($bin_s, max(arrival_s), least(60, greatest(calls / 8, 4))) AS width_s
+    FROM taken, (SELECT count(*) / count(DISTINCT (policy, profile, fleet, seed)) AS calls FROM taken)
+    GROUP BY calls
 ),
 cells AS (
     SELECT

@@ -7,7 +7,7 @@ SELECT
     policy,
     profile,
     fleet,
-    count(DISTINCT call_id) AS calls,
+    round(count(*) / count(DISTINCT seed))::BIGINT AS calls,
     count(*) FILTER (NOT delivered) / count(DISTINCT seed) AS undelivered,
     count(*) FILTER (NOT delivered) / count(*) AS undelivered_share,
     quantile_disc(coalesce(latency_s, 'infinity'::DOUBLE), 0.5) AS p50_s,

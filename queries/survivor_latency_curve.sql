@@ -11,15 +11,23 @@ marks AS (
     CROSS JOIN unnest([0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 21600, 86400])
         AS marks (mark)
     QUALIFY mark >= first_s AND coalesce(lag(mark) OVER (ORDER BY mark), 0) < last_s
+),
+answered AS (
+    SELECT policy, profile, fleet, within_s, count(*) AS calls
+    FROM taken ASOF JOIN marks ON latency_s <= within_s
+    GROUP BY ALL
+),
+survivors AS (
+    SELECT policy, profile, fleet, count(*) AS calls, count(DISTINCT seed) AS seeds FROM taken GROUP BY ALL
 )
 SELECT
     policy,
     profile,
     fleet,
     within_s,
-    count(DISTINCT call_id) AS calls,
-    count(*) FILTER (latency_s <= within_s) / count(*) AS delivered_share
-FROM taken CROSS JOIN marks
+    round(s.calls / seeds)::BIGINT AS calls,
+    sum(coalesce(a.calls, 0)) OVER (PARTITION BY policy, profile, fleet ORDER BY within_s) / s.calls AS delivered_share
+FROM survivors AS s CROSS JOIN marks
+LEFT JOIN answered AS a USING (policy, profile, fleet, within_s)
 JOIN policies USING (policy)
-GROUP BY policy, profile, fleet, position, within_s
 ORDER BY position, profile, fleet, within_s

@@ -58,7 +58,8 @@ def build(run: str, judged: Sequence[Judgement]) -> tuple[str, list[Section]]:
     all_scenes = scenes(found, own)
     phases = run_sql(run, "SELECT * FROM phases ORDER BY start_s").to_pylist()
     seeds = len({row["seed"] for row in found["seeds"]})
-    parts = sections(Story(found, all_scenes, phases, own, seeds))
+    (about,) = run_sql(run, "SELECT * FROM run").to_pylist()
+    parts = sections(Story(found, all_scenes, phases, own, seeds, about["slo_s"]))
     replay_check = self_replay(found["self_replay"], own)
     made = manifest(run)
     words = {
@@ -130,12 +131,12 @@ COLUMNS = (
     ("delivered", "delivered_call_rate", "share"),
     ("on time", "on_time_rate", "share"),
     ("GPU time wasted", "wasted_compute_frac", "share"),
-    ("GPU-s per delivered call", "gpu_s_per_delivered_call", "number"),
-    ("attempts per call", "retry_amplification", "number"),
-    ("counter misses", "counter_shortfall", "share"),
-    ("stranded KV block-s", "stranded_kv_block_s", "number"),
     ("p50", "survivor_p50_s", "seconds"),
     ("p95", "survivor_p95_s", "seconds"),
+    ("attempts per call", "retry_amplification", "number"),
+    ("counter misses", "counter_shortfall", "share"),
+    ("GPU-s per delivered call", "gpu_s_per_delivered_call", "number"),
+    ("stranded KV block-s", "stranded_kv_block_s", "number"),
     ("p99", "survivor_p99_s", "seconds"),
     ("undelivered", "undelivered", "number"),
 )
@@ -148,7 +149,7 @@ def table_of_policies(found: Found, all_scenes: Sequence[Scene], run: str, own: 
     recovers = bool(found["recovery"])
     made = []
     for scene in all_scenes:
-        came_back = {r["policy"]: recovered(r)[0] for r in scene.rows(found["recovery"])}
+        came_back = {r["policy"]: recovered(r)[1] for r in scene.rows(found["recovery"])}
         rows = []
         for one in scene.shown:
             for policy in one.policies:

@@ -20,6 +20,7 @@ class Story:
     phases: Rows
     own: str | None
     seeds: int
+    slo_s: float | None
 
     @property
     def several(self) -> bool:
@@ -83,13 +84,14 @@ def each(
 def delivered(story: Story) -> Section:
     """Which calls were delivered."""
     found = story.found
+    on_time = f"{story.slo_s:g} s" if story.slo_s is not None else "the time that its client waits for one attempt"
     back = "Service has recovered (✓) when calls are on time again as often as before the overload."
     why = f", since their headline figures agree within {percent(ALIKE)}"
     return Section(
         "delivered",
         "Which calls were delivered, by when they arrived",
-        "Every policy gets the same calls. A call is on time within the SLO, by default the time that its client waits "
-        f"for one attempt. {back if found['recovery'] else ''}",
+        f"Every policy gets the same calls. A call is on time within {on_time} of its arrival. "
+        f"{back if found['recovery'] else ''}",
         ("delivered_over_time",),
         tuple(
             each(
