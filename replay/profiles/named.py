@@ -151,9 +151,11 @@ def served(profile: Profile, key: Key, version: str) -> Profile:
     return msgspec.structs.replace(profile, engine=engine, overheads={"sync": SYNC}, api_server_s=API_SERVER_S)
 
 
-def default_mode(engine: str, version: str) -> Literal["sync"]:
-    """How an engine schedules unless told otherwise."""
-    return "sync"
+def default_mode(engine: str, version: str) -> Literal["sync", "async"]:
+    """How an engine schedules unless told otherwise: SGLang and TensorRT-LLM overlap scheduling with the GPU too."""
+    if engine == "vllm" and tuple(int(part) for part in version.split(".")[:2]) < ASYNC_SINCE:
+        return "sync"
+    return "async"
 
 
 def limits(gpu: Gpu) -> dict[str, int]:
