@@ -60,9 +60,11 @@ def query(
     output: str | None,
     as_json: bool,
 ) -> None:
-    """Run a named query on a run directory: replay query NAME RUN. Without, lists them."""
+    """Run a named query on a run directory: replay query NAME RUN. Without both, list them."""
     from queries import load, names, run_query
 
+    if run_directory in names() and name not in names():
+        name, run_directory = run_directory, name
     if listed or (name is None and run_directory is None):
         known = [load(each) for each in names()]
         if as_json:
@@ -138,10 +140,18 @@ def compare(run_directory: str, other: str | None, baseline: str | None, format:
         click.echo(comparison_markdown(comparison) if format == "markdown" else comparison_text(comparison))
 
 
+class Condition(click.ParamType):
+    """A threshold, which holds blanks: in the environment, several are told apart by semicolons."""
+
+    name = "condition"
+    envvar_list_splitter = ";"
+
+
 fail_if_option = click.option(
     "--fail-if",
     "fail_if",
     multiple=True,
+    type=Condition(),
     metavar="CONDITION",
     help="Exit with 99 where it holds: [POLICY:]FIGURE OP NUMBER, such as 'delivered_call_rate < 99%'. Repeatable. "
     "FIGURE is a column of replay query summary, or QUERY.COLUMN. Without POLICY it is the log's own policy that is "

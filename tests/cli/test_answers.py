@@ -82,42 +82,49 @@ def test_parameters_may_be_numbers_or_words(replay: Replay, run_directory: Path)
         assert said in err
 
 
-RUN = ("--policy", "cancel", "--policy", "coalesce", "--quiet")
+RUN = ("--policy", "cancel", "--policy", "coalesce", "--quiet", "--executor", "inline")
+
+
+def test_the_name_and_the_run_may_stand_in_either_order(replay: Replay, run_directory: Path) -> None:
+    assert replay("query", run_directory, "summary") == replay("query", "summary", run_directory)
+    code, _, err = replay("query", "sumary", run_directory)
+    assert (code, "did you mean summary" in err) == (2, True)
+
+
+def test_conditions_may_come_from_the_environment(
+    replay: Replay, run_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPLAY_REPORT_FAIL_IF", "delivered_call_rate < 0; *:wasted_compute_frac >= 0")
+    code, out, _ = replay("report", run_directory)
+    assert code == 99
+    assert out.startswith("BREACHED *:wasted_compute_frac >= 0: ")
 
 
 def test_a_breach_is_said_first_and_exits_with_99(
     replay: Replay, log_file: str, profile_file: str, tmp_path: Path
 ) -> None:
     breached, held = "*:delivered_call_rate > 0", "wasted_compute_frac > 99%"
-    flags = ("--fail-if", breached, "--fail-if", held)
-    code, out, _ = replay("run", log_file, "--profile", profile_file, "-o", tmp_path / "r", *RUN, *flags)
+    experiment, run = tmp_path / "experiment.yaml", tmp_path / "r"
+    experiment.write_text(json.dumps({"thresholds": [held, breached]}))
+    command = ("run", log_file, "--config", experiment, "--profile", profile_file, "-o", run, *RUN)
+    code, out, _ = replay(*command)
     assert code == 99
     assert out.startswith(f"BREACHED {breached}: ")
-    written = json.loads((tmp_path / "r" / "thresholds.json").read_text())
+    written = json.loads((run / "thresholds.json").read_text())
     assert [j["breached"] for j in written] == [True, True, False]
 
-    code, out, _ = replay("report", tmp_path / "r", "--json")
+    code, out, _ = replay("report", run, "--json")
     assert code == 99
     assert json.loads(out)["thresholds"] == written
 
-    code, out, _ = replay("report", tmp_path / "r", "--fail-if", held)
+    code, out, _ = replay("report", run, "--fail-if", held)
     assert code == 0
     assert out.startswith("the threshold held")
 
-    code, out, _ = replay("run", log_file, "--profile", profile_file, "-o", tmp_path / "r", *RUN)
+    code, out, _ = replay(*command, "--fail-if", held)  # in place of the file's, on a run that is finished
     assert code == 0
-    assert "BREACHED" not in out
-    assert not (tmp_path / "r" / "thresholds.json").exists()
-
-
-def test_thresholds_of_the_experiment_file_hold_unless_flags_say_others(
-    replay: Replay, log_file: str, profile_file: str, tmp_path: Path
-) -> None:
-    experiment = tmp_path / "experiment.yaml"
-    experiment.write_text("thresholds: ['*:delivered_call_rate > 0']\npolicies: [cancel]\n")
-    command = ("run", log_file, "--config", experiment, "--profile", profile_file, "-o", tmp_path / "r", "--quiet")
-    assert replay(*command)[0] == 99
-    assert replay(*command, "--fail-if", "delivered_call_rate < 0")[0] == 0
+    assert out.startswith("the threshold held")
+    assert [j["breached"] for j in json.loads((run / "thresholds.json").read_text())] == [False]
 
 
 @pytest.mark.parametrize(
