@@ -69,7 +69,7 @@ def wastes(d: Difference) -> str:
     """Of wasted GPU time, as a share of the baseline's."""
     value, base = d.value or 0.0, d.baseline_value or 0.0
     if base <= 0:
-        return "wastes as little GPU time: none" if value <= 0 else f"wastes {text(value)} GPU-seconds instead of none"
+        return "wastes no GPU time either" if value <= 0 else f"wastes {text(value)} GPU-seconds instead of none"
     ratio = value / base
     if abs(ratio - 1) < EQUAL:
         return "wastes as much GPU time"

@@ -254,10 +254,11 @@ def lines(judgements: Sequence[Judgement]) -> list[str]:
         if j.breached or not j.rows:
             group = f" ({j.profile}, {j.fleet})" if len(groups) > 1 and j.profile else ""
             said.append(("BREACHED " if j.breached else "not judged ") + j.sentence + group)
-    held = sum(1 for j in judgements if j.rows and not j.breached)
+    conditions = {j.threshold for j in judgements}
+    held = len(conditions - {j.threshold for j in judgements if j.breached or not j.rows})
     if held:
         every = "the threshold held" if held == 1 else f"all {held} thresholds held"
-        said.append(f"{held} of {len(judgements)} thresholds held" if said else every)
+        said.append(f"{held} of {len(conditions)} thresholds held" if said else every)
     return said
 
 

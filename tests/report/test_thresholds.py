@@ -172,3 +172,8 @@ def test_what_was_judged_is_kept_in_the_run(run: str) -> None:
 def test_without_thresholds_nothing_is_judged(run: str) -> None:
     assert judge(run, parse_all([])) == []
     assert lines([]) == []
+
+
+def test_a_condition_that_is_judged_on_several_policies_is_one_threshold(run: str) -> None:
+    found = judge(run, parse_all(["*:delivered_call_rate < 0", "*:delivered_call_rate < 99%"]))
+    assert lines(found)[1:] == ["1 of 2 thresholds held"]
