@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +30,8 @@ class Session:
         self.run = run
         self.connection = connect(run)
         root = str(Path(run).resolve())
-        self.connection.execute("SET allowed_directories = [$root]", {"root": root})
+        pattern = glob.escape(root)  # what the views read, whose brackets stand for themselves
+        self.connection.execute("SET allowed_directories = [$root, $pattern]", {"root": root, "pattern": pattern})
         self.connection.execute("SET python_enable_replacements = false")
         self.connection.execute("SET enable_external_access = false")
         self.connection.execute("SET lock_configuration = true")
