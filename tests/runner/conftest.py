@@ -66,8 +66,11 @@ def answers(url: str) -> bool:
 
 @pytest.fixture(scope="session")
 def head() -> Iterator[Head]:
-    """A cluster with two CPUs."""
+    """A cluster with two CPUs, whose nodes have no package of ours."""
     place = Path(tempfile.mkdtemp(prefix="rh-", dir="/tmp"))  # a socket's path is short
+    shadow = place / "shadow" / "replay" / "__init__.py"
+    shadow.parent.mkdir(parents=True)
+    shadow.write_text("raise ImportError('there is no replay on this node')")
     (place / "token").write_text("0123456789abcdef" * 4)
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(place / "token")}
     gcs, client, dashboard, agent = free_ports(4)
@@ -78,10 +81,9 @@ def head() -> Iterator[Head]:
         "--disable-usage-stats",
     ]  # fmt: skip
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = outside() | token | {"PATH": path, "PYTHONPATH": str(shadow.parents[1])}
     with (place / "log").open("w") as log:
-        process = subprocess.Popen(
-            command, env=outside() | token | {"PATH": path}, stdout=log, stderr=log, start_new_session=True
-        )
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
         assert wait_for(lambda: answers(f"http://127.0.0.1:{dashboard}/api/version")), (place / "log").read_text()
         yield Head(f"127.0.0.1:{gcs}", f"ray://127.0.0.1:{client}", f"http://127.0.0.1:{dashboard}", token)
