@@ -12,6 +12,7 @@ import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,8 @@ class Head:
     client: str
     dashboard: str
     token: dict[str, str]
+    environment: dict[str, str]
+    """Of its processes, and of those of another node."""
 
     def replay(self, *arguments: str, token: bool = True) -> subprocess.CompletedProcess[str]:
         """A command of a person who has the token, or not."""
@@ -86,16 +89,37 @@ def head() -> Iterator[Head]:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
         assert wait_for(lambda: answers(f"http://127.0.0.1:{dashboard}/api/version")), (place / "log").read_text()
-        yield Head(f"127.0.0.1:{gcs}", f"ray://127.0.0.1:{client}", f"http://127.0.0.1:{dashboard}", token)
+        yield Head(f"127.0.0.1:{gcs}", f"ray://127.0.0.1:{client}", f"http://127.0.0.1:{dashboard}", token, environment)
     finally:
         ours = descendants("", of=process.pid)
         process.terminate()
         try:
             process.wait(20)
         finally:
-            for pid in ours:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
+            kill_all(ours)
             shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture
+def node(head: Head) -> Iterator[subprocess.Popen[bytes]]:
+    """Another node of the cluster, with two CPUs of its own."""
+    (agent,) = free_ports(1)
+    command = [
+        sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--address={head.gcs}", "--num-cpus=2",
+        "--node-ip-address=127.0.0.2", f"--dashboard-agent-listen-port={agent}", "--object-store-memory=80000000",
+        "--disable-usage-stats",
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        command, env=head.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    assert wait_for(lambda: bool(descendants("ray::DashboardAgent", of=process.pid)))
+    yield process
+    kill_all([process.pid, *descendants("", of=process.pid)])
+    process.wait(20)
+
+
+def kill_all(pids: list[int]) -> None:
+    """End processes, as if their machine had lost its power."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

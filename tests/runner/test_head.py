@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import replay
-from tests.runner.conftest import CODE, Head, outside
-from tests.runner.processes import contents, wait_for
+from tests.runner.conftest import CODE, Head, kill_all, outside
+from tests.runner.processes import contents, descendants, wait_for
 
 pytestmark = pytest.mark.xdist_group("head")
 
@@ -52,6 +52,29 @@ def test_no_token_no_cluster(command: str, head: Head, log_file: str, profile_fi
     assert (done.returncode, done.stdout) == (4, "")
     assert "the cluster asks for a token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_run_survives_the_loss_of_a_node(
+    head: Head, node: subprocess.Popen[bytes], log_file: str, profile_file: str, tmp_path: Path
+) -> None:
+    run, seeds = tmp_path / "run", 500
+    command = [
+        sys.executable, "-c", CODE, "run", log_file, "--profile", profile_file, "--policy", "cancel", "--seeds",
+        str(seeds), "--address", head.gcs, "--workers", "4", "-o", str(run), "--quiet",
+    ]  # fmt: skip
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=outside() | head.token) as process:
+        assert wait_for(lambda: bool(descendants("ray::CellWorker", of=node.pid)) or process.poll() is not None)
+        assert wait_for(lambda: any(run.rglob("replicas/**/*.parquet")))
+        assert process.poll() is None
+        kill_all([node.pid, *descendants("", of=node.pid)])
+        _, err = process.communicate(timeout=200)
+    assert (process.returncode, err) == (0, "")
+    whole = replay.run(
+        log_file, str(tmp_path / "whole"), {"profile": profile_file, "policies": ["cancel"], "seeds": seeds}
+    )
+    assert contents(run) == contents(Path(whole.path))
+    assert not list(run.rglob("*.tmp"))
 
 
 def test_where_nothing_listens_there_is_no_cluster(log_file: str, profile_file: str, tmp_path: Path) -> None:
