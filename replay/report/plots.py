@@ -124,7 +124,7 @@ def columns_of(count: int, width: int) -> int:
     """How many panels stand side by side."""
     if width < WIDE:
         return 1 if count <= 2 else 2
-    return count if count <= 4 else 3 if count in (5, 6, 9) else 4
+    return max(count, 1) if count <= 4 else 3 if count in (5, 6, 9) else 4
 
 
 def draw_panels(chart: Panels, width: int) -> Figure:
