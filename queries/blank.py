@@ -29,6 +29,7 @@ TABLES = {
         "profile": pa.string(),
         "source": pa.string(),
         "error": pa.string(),
+        "weakness": pa.string(),
         "num_blocks": pa.int64(),
         "block_size": pa.int64(),
     },

@@ -9,6 +9,7 @@ from pathlib import Path
 from queries_page import queries_page
 from synthetic_page import synthetic_page
 
+from queries.meaning import ADDED, EVERYWHERE, ROWS
 from trace_schema.attempts import ATTEMPTS
 from trace_schema.calls import CALLS
 from trace_schema.fields import TableSchema
@@ -27,6 +28,11 @@ def schema_page() -> str:
         *map(table_section, (ATTEMPTS, CALLS)),
         "## What a run writes",
         *map(table_section, RESULTS),
+        "## What `views.sql` adds",
+        "Every table of cells has the columns "
+        + ", ".join(f"`{name}` ({sentence})" for name, (_, sentence) in EVERYWHERE.items() if name != "phase")
+        + ". `calls` and `observed` have `phase` as well.",
+        *map(added_section, ADDED),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -36,6 +42,13 @@ def table_section(schema: TableSchema) -> str:
     rows = [f"| `{f.name}`{'?' if f.nullable else ''} | {f.type} | {f.unit} | {f.doc} |" for f in schema.fields]
     head = ["| field | type | unit | |", "|---|---|---|---|"]
     return f"### {schema.name}\n\nOne row: {schema.row}.\n\n" + "\n".join([*head, *rows])
+
+
+def added_section(table: str) -> str:
+    """What the views add to a table, or all of one that only they have."""
+    rows = [f"| `{name}` | {unit} | {sentence} |" for name, (unit, sentence) in ADDED[table].items()]
+    head = ["| column | unit | |", "|---|---|---|"]
+    return f"### {table} (view)\n\nOne row: {ROWS[table]}.\n\n" + "\n".join([*head, *rows])
 
 
 PAGES = {"schema.md": schema_page, "queries.md": queries_page, "synthetic.md": synthetic_page}

@@ -7,26 +7,15 @@ import sys
 from collections.abc import Callable, Mapping
 
 from queries import load, names
+from queries.meaning import ROWS, meaning
 from queries.session import Session
 from replay.errors import BadConfig, UnknownName, UserError
 from replay.report.tables import grid, render
-from trace_schema.fields import Field
-from trace_schema.results import RESULTS
 
 MODES = ("table", "csv", "json", "markdown")
-ROWS = 100
+ROWS_SHOWN = 100
 """Rows that are shown, unless .rows says otherwise."""
 FIRST, NEXT = "replay> ", "   ...> "
-HOLDS = {
-    "run": "the run",
-    "policies": "a policy, in the order of the reports",
-    "profiles": "an engine profile",
-    "phases": "a phase: before, during and after the overload",
-    "observed": "a call as the log saw it",
-    "replays": "a policy, profile, fleet and seed, with the figures that are compared",
-    **{schema.name: schema.row for schema in RESULTS},
-}
-"""What a row of each table is."""
 HELP = """\
 SQL ends with ';' and may span lines. Ctrl-C drops a statement, Ctrl-D leaves.
 .tables          the tables, and what a row of each is
@@ -49,7 +38,7 @@ class Prompt:
         self.read = read
         self.write = write
         self.mode = "table"
-        self.rows = ROWS
+        self.rows = ROWS_SHOWN
         self.commands: Mapping[str, Callable[[str], None]] = {
             ".tables": self.show_tables,
             ".schema": self.show_schema,
@@ -111,16 +100,12 @@ class Prompt:
             self.write(f"({some.num_rows:,} of {table.num_rows:,} rows; .rows 0 shows all)")
 
     def show_tables(self, _: str) -> None:
-        self.write(grid(["table", "a row is"], [[name, HOLDS.get(name, "")] for name in self.session.tables()]))
+        self.write(grid(["table", "a row is"], [[name, ROWS.get(name, "")] for name in self.session.tables()]))
 
     def show_schema(self, table: str) -> None:
         if table not in self.session.tables():
             raise UnknownName.of("table", table, self.session.tables())
-        fields = documented(table)
-        rows = [
-            [name, kind, *((field.unit, field.doc) if (field := fields.get(name)) else ("", ""))]
-            for name, kind in self.session.columns(table).items()
-        ]
+        rows = [[name, kind, *meaning(table, name)] for name, kind in self.session.columns(table).items()]
         self.write(grid(["column", "type", "unit", "meaning"], rows))
 
     def show_queries(self, _: str) -> None:
@@ -148,11 +133,6 @@ class Prompt:
 
     def leave(self, _: str) -> None:
         raise EOFError
-
-
-def documented(table: str) -> dict[str, Field]:
-    """The fields of a table that a run writes, by name."""
-    return {field.name: field for schema in RESULTS if schema.name == table for field in schema.fields}
 
 
 def completions(session: Session) -> list[str]:

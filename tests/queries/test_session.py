@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from queries.meaning import ADDED, ROWS, meaning
 from queries.session import Session
 from trace_schema.errors import BadConfig, BadInput, UnknownName
 
@@ -52,6 +53,15 @@ def test_what_is_made_in_a_session_lasts_as_long(run_directory: Path) -> None:
     with Session(str(run_directory)) as session:
         assert "mine" not in session.tables()
         assert "calls" in session.tables()
+
+
+def test_every_column_has_a_meaning(run_directory: Path) -> None:
+    with Session(str(run_directory)) as session:
+        held = {table: session.columns(table) for table in session.tables()}
+    assert held.keys() | {"steps"} == ROWS.keys()
+    for table, columns in held.items():
+        assert [column for column in columns if not meaning(table, column)[1]] == []
+        assert ADDED.get(table, {}).keys() <= columns.keys()
 
 
 def test_a_session_answers_named_queries_too(run_directory: Path) -> None:
