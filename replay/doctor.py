@@ -16,6 +16,7 @@ from typing import Literal
 import msgspec
 
 from replay.errors import BadConfig, ClusterUnreachable, RunFailed
+from replay.machine import available_cpus, free_memory_bytes
 from replay.package import PACKAGES
 
 LIBRARIES = ("ray", "duckdb", "numba", "pyarrow")
@@ -101,8 +102,7 @@ def engine(warm: bool) -> Finding:
 
 def processors() -> Finding:
     """How many replays can run at once."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Finding("processors", "ok", str(usable))
+    return Finding("processors", "ok", str(available_cpus()))
 
 
 def memory() -> Finding:
@@ -110,27 +110,11 @@ def memory() -> Finding:
     free = free_memory_bytes()
     if free is None:
         return Finding("memory", "ok", "not known on this system")
-    usable = int(processors().found)
+    usable = available_cpus()
     found = f"{size(free)} free for {usable} workers"
     if free < usable * MEMORY_BYTES_LEAST:
         return Finding("memory", "warn", found, f"use --workers {max(1, free // MEMORY_BYTES_LEAST)}")
     return Finding("memory", "ok", found)
-
-
-def free_memory_bytes() -> int | None:
-    """What the kernel says can be had without swapping; less where a container allows less."""
-    try:
-        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    except OSError:
-        return None
-    free = int(lines["MemAvailable"].split()[0]) * 1024
-    group = Path("/sys/fs/cgroup")
-    try:
-        most = (group / "memory.max").read_text().strip()
-        used = int((group / "memory.current").read_text())
-    except OSError:
-        return free
-    return free if most == "max" else min(free, int(most) - used)
 
 
 def shared_memory() -> Finding:

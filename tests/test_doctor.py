@@ -56,7 +56,7 @@ def test_something_bad_is_exit_code_1(monkeypatch: pytest.MonkeyPatch, capsys: p
 def test_little_room_is_a_warning_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10_000_000))
     monkeypatch.setattr(doctor, "free_memory_bytes", lambda: 600_000_000)
-    monkeypatch.setattr(doctor, "processors", lambda: doctor.Finding("processors", "ok", "4"))
+    monkeypatch.setattr(doctor, "available_cpus", lambda: 4)
     findings = (doctor.memory(), doctor.shared_memory(), doctor.temporary_space())
     assert [finding.state for finding in findings] == ["warn"] * 3
     assert findings[0].advice == "use --workers 1"

@@ -26,8 +26,9 @@ from ray.exceptions import (
 from replay.engine.kernel import is_compiled
 from replay.engine.warm import warm_up
 from replay.errors import BadConfig, ClusterUnreachable, RunFailed, UserError
+from replay.machine import available_cpus
 from replay.runner.cells import Cell, CellReport, Limits, Report, discard_leftovers, run_cell
-from replay.runner.session import Session, available_cpus, first_line, session
+from replay.runner.session import Session, first_line, session
 from replay.runner.store import Store
 
 TRIES_MOST = 3
@@ -68,8 +69,7 @@ class RayExecutor:
         if not cells:
             return
         wanted = self.workers or min(available_cpus(), len(cells))
-        # Room for what Ray itself keeps there, beside the calls.
-        store_bytes = 2 * sum(table.nbytes for table in calls)
+        store_bytes = sum(table.nbytes for table in calls) * 6 // 5  # with what serialization adds
         with session(self.address, workers=wanted, store_bytes=store_bytes) as found:
             if found.own and not is_compiled():
                 warm_up()

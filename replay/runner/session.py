@@ -35,7 +35,7 @@ STORE_BYTES_LEAST = 80_000_000
 """Ray refuses an object store of less than 78,643,200 bytes."""
 SOCKET_PATH_BYTES = 107
 """Longest path of a Unix socket."""
-SESSION_PATH_BYTES = 90
+SESSION_PATH_BYTES = 94
 """What Ray, and the directory of ours, append to the temporary directory for its sockets."""
 OWN_SETTINGS = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -54,11 +54,6 @@ class Session:
     cpus: int
     own: bool
     """Started for this run, on this machine."""
-
-
-def available_cpus() -> int:
-    """CPUs that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
@@ -167,7 +162,7 @@ def started(workers: int, store_bytes: int) -> Iterator[Session]:
                 address="local",
                 num_cpus=workers,
                 num_gpus=0,
-                object_store_memory=max(STORE_BYTES_LEAST, store_bytes),
+                object_store_memory=STORE_BYTES_LEAST + store_bytes,
                 include_dashboard=False,
                 _temp_dir=directory,
             )

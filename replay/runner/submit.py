@@ -165,11 +165,13 @@ def follow(client: JobSubmissionClient, job: str) -> int:
         try:
             asyncio.run(show())
         except (RuntimeError, OSError) as error:
-            print(f"the log of {job} cannot be followed: {first_line(error)}", file=sys.stderr)
+            print(f"the log of job {job} cannot be followed: {first_line(error)}", file=sys.stderr)
         return ended(client, job)
     except KeyboardInterrupt:
         client.stop_job(job)
         raise
+    except OSError as error:
+        raise ClusterUnreachable(f"the cluster was lost ({first_line(error)}); job {job} may go on there") from error
 
 
 def ended(client: JobSubmissionClient, job: str) -> int:
