@@ -81,6 +81,9 @@ def read_experiment(path: str) -> dict[str, Any]:
     place = Path(path).parent
     if settings.get("profile") is not None:
         settings["profile"] = [from_file(p, place) for p in listed(settings["profile"])]
+    for fleet in listed(settings.get("fleet") or []):
+        for engines in fleet.get("beside", []):
+            engines["profile"] = from_file(engines["profile"], place)
     if settings.get("policies") is not None:
         settings["policies"] = [from_file(p, place) for p in settings["policies"]]
     return settings

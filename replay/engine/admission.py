@@ -53,7 +53,7 @@ def admit(S: State, rep: Replica, budget: int) -> int:
     limit = chunk_limit(S, rep)
     rep.blocked = NOT_BLOCKED
     while budget > 0 and rep.waiting > 0:
-        if rep.running + rep.held >= S.settings.max_num_seqs:
+        if rep.running + rep.held >= rep.max_num_seqs:
             rep.blocked = BLOCKED_BY_SLOTS
             break
         x = rep.queue_head
@@ -66,7 +66,7 @@ def admit(S: State, rep: Replica, budget: int) -> int:
         for j in range(count):
             if S.blocks[S.hits[j]].state <= 0:
                 idle_hits += 1
-        reserve = S.settings.watermark if rep.running > 0 else 0
+        reserve = rep.watermark if rep.running > 0 else 0
         n = min(tokens - count * size, limit, budget)
         wanted = count * size + n if S.settings.chunk_admission else tokens
         if (wanted + size - 1) // size - count + idle_hits + reserve > rep.free:

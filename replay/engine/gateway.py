@@ -15,6 +15,7 @@ from replay.engine.events import (
 )
 from replay.engine.kernel import hot
 from replay.engine.ledger import become_attended, become_orphan
+from replay.engine.routing import choose_replica
 from replay.engine.state import FINISHED, INFINITY, NONE, OPEN, State
 
 
@@ -62,12 +63,7 @@ def new_execution(S: State, c: int) -> int:
     execution.end = INFINITY
     execution.waiters = NONE
     execution.slot = NONE
-    replica = x % S.settings.replicas
-    if S.settings.least_outstanding:
-        replica = 0
-        for r in range(1, S.settings.replicas):
-            if S.replicas[r].outstanding < S.replicas[replica].outstanding:
-                replica = r
+    replica = choose_replica(S, c, x)
     execution.replica = replica
     S.replicas[replica].outstanding += 1
     if S.settings.coalesce:

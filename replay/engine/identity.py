@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -61,6 +62,7 @@ def block_keys(calls: pa.Table, block_size: int) -> BlockKeys:
     start = np.cumsum(count) - count
     call = np.repeat(np.arange(n), count)
     last_token = (np.arange(len(call)) - start[call] + 1) * block_size - 1
-    span = int(log_size.max())
-    keys = hashes[first[call] + last_token // log_size[call]] * span + last_token % log_size[call]
+    grain = math.gcd(block_size, *np.unique(log_size).tolist())
+    span = int(log_size.max()) // grain
+    keys = hashes[first[call] + last_token // log_size[call]] * span + last_token % log_size[call] // grain
     return BlockKeys(np.append(keys, 0), start, count, int(keys.max(initial=-1)) + 1)

@@ -19,9 +19,9 @@ from replay.engine.state import DECODING, FS, NS, RUNNING, Replica, State
 
 
 @hot
-def step_overhead_s(S: State, rows: int, tokens: int, decode: int) -> float:
+def step_overhead_s(S: State, rep: Replica, rows: int, tokens: int, decode: int) -> float:
     """The part of a step's duration that does not depend on context."""
-    return S.settings.overhead + S.settings.sequence * rows + S.step_seconds[tokens] + S.settings.decode * decode
+    return rep.overhead_s + rep.sequence_s * rows + S.step_seconds[rep.table, tokens] + rep.decode_s * decode
 
 
 @hot
@@ -143,14 +143,14 @@ def charge_chunk(
     after = S.slots[slot].offset
     before = after - n
     decodes = n == 1 and before >= S.executions[x].prompt
-    own = S.settings.sequence * FS
-    marginal = S.step_seconds[tokens] - S.step_seconds[tokens - n]
+    own = rep.sequence_s * FS
+    marginal = S.step_seconds[rep.table, tokens] - S.step_seconds[rep.table, tokens - n]
     if rows == 1:
-        marginal += S.settings.overhead
+        marginal += rep.overhead_s
     if decodes:
-        own += S.settings.decode * FS + kv_fs * after
+        own += rep.decode_s * FS + kv_fs * after
     else:
-        own += (S.settings.attention * n * (before + 0.5 * n) + S.settings.context * before) * FS
+        own += (rep.attention_s * n * (before + 0.5 * n) + rep.chunk_context_s * before) * FS
     ledger = S.ledgers[S.executions[x].ledger]
     cost = S.chunk_costs[slot, rep.clock & 1]
     cost.step = rep.clock
@@ -188,17 +188,17 @@ def post_step(S: State, rep: Replica, decoding: int, chunks: int, tokens: int, m
     do not take part are out of the group by now.
     """
     rows = decoding + chunks + rep.held
-    rate = S.step_seconds[tokens] / tokens * FS + rep.token_carry
+    rate = S.step_seconds[rep.table, tokens] / tokens * FS + rep.token_carry
     token_fs = math.floor(rate)
     rep.token_carry = rate - token_fs
-    rate = S.settings.overhead / rows * FS + rep.share_carry
+    rate = rep.overhead_s / rows * FS + rep.share_carry
     share_fs = math.floor(rate)
     rep.share_carry = rate - share_fs
-    kv_fs = S.settings.kv_token * FS
+    kv_fs = rep.kv_token_s * FS
     if mixed:
-        kv_fs *= S.settings.mixed_kv_factor
+        kv_fs *= rep.mixed_kv_factor
     if rep.held > 0:
-        own = S.settings.decode + S.settings.sequence
+        own = rep.decode_s + rep.sequence_s
         rep.held_total += token_fs + share_fs + math.floor(own * FS + 0.5)
     if decoding > 0:
         post_decoding(S, rep, tokens, rows, token_fs, share_fs, kv_fs)
@@ -210,7 +210,7 @@ def post_step(S: State, rep: Replica, decoding: int, chunks: int, tokens: int, m
 @hot
 def post_decoding(S: State, rep: Replica, tokens: int, rows: int, token_fs: int, share_fs: int, kv_fs: float) -> None:
     """Advance the running totals of the decoding group by one step."""
-    own = S.settings.decode + S.settings.sequence
+    own = rep.decode_s + rep.sequence_s
     rate = kv_fs + rep.context_carry
     context_fs = math.floor(rate)
     rep.context_carry = rate - context_fs
@@ -219,9 +219,9 @@ def post_decoding(S: State, rep: Replica, tokens: int, rows: int, token_fs: int,
     rep.row_total += rep.step_row
     rep.context_total += context_fs
     rep.group_total += context_fs * rep.clock
-    marginal = S.step_seconds[tokens] - S.step_seconds[tokens - 1] + own
+    marginal = S.step_seconds[rep.table, tokens] - S.step_seconds[rep.table, tokens - 1] + own
     if rows == 1:
-        marginal += S.settings.overhead
+        marginal += rep.overhead_s
     rep.step_marginal = math.floor(marginal * FS + 0.5)
     rep.marginal_total += rep.step_marginal
 

@@ -182,7 +182,7 @@ def take_sample(S: State) -> None:
         sample.replica = r
         sample.running = rep.running
         sample.waiting = rep.waiting
-        sample.used_blocks = S.settings.num_blocks - 1 - rep.free
+        sample.used_blocks = rep.num_blocks - 1 - rep.free
         sample.busy_ns = rep.busy_ns
         sample.computed_prompt = rep.computed_prompt
         sample.computed_output = rep.computed_output
@@ -318,18 +318,19 @@ def close_books(S: State) -> None:
 
 
 @entry
-def idle_seconds(S: State, seconds: Any) -> None:
-    """For each call, the seconds that its steps would take on an idle replica, without a cache."""
+def idle_seconds(S: State, r: int, seconds: Any) -> None:
+    """For each call, the seconds that its steps would take on replica `r`, were it idle, without a cache."""
+    rep = S.replicas[r]
     for c in range(len(S.calls)):
         prompt = S.calls[c].prompt
         computed = 0
         total = 0.0
         while computed < prompt:
-            n = min(prompt - computed, S.settings.max_tokens)
-            total += step_overhead_s(S, 1, n, 0)
-            total += S.settings.attention * n * (computed + 0.5 * n) + S.settings.context * computed
+            n = min(prompt - computed, rep.max_tokens)
+            total += step_overhead_s(S, rep, 1, n, 0)
+            total += rep.attention_s * n * (computed + 0.5 * n) + rep.chunk_context_s * computed
             computed += n
         decodes = S.calls[c].output - 1
-        total += decodes * step_overhead_s(S, 1, 1, 1)
-        total += S.settings.kv_token * (decodes * prompt + 0.5 * decodes * (decodes + 1))
+        total += decodes * step_overhead_s(S, rep, 1, 1, 1)
+        total += rep.kv_token_s * (decodes * prompt + 0.5 * decodes * (decodes + 1))
         seconds[c] = total

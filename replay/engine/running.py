@@ -16,9 +16,9 @@ from replay.engine.state import DECODING, DRAINING, NONE, PAUSED, Replica, State
 @hot
 def chunk_limit(S: State, rep: Replica) -> int:
     """Most prefill tokens of one request in a step: `long_prefill_token_threshold`, unless it is alone."""
-    if S.settings.chunk_limit > 0 and rep.running + rep.waiting > 1:
-        return S.settings.chunk_limit
-    return S.settings.max_tokens
+    if rep.chunk_limit > 0 and rep.running + rep.waiting > 1:
+        return rep.chunk_limit
+    return rep.max_tokens
 
 
 @hot
@@ -83,13 +83,13 @@ def decode_blocks(S: State, rep: Replica) -> None:
 def runs_in_order(S: State, rep: Replica) -> bool:
     """Whether the running pass needs no walk: budget and blocks suffice, and the order of taking blocks is plain."""
     need = S.residues[rep.index, rep.clock % S.settings.block_size].count
-    if rep.decoding > S.settings.max_tokens or need > rep.free:
+    if rep.decoding > rep.max_tokens or need > rep.free:
         return False
     if S.settings.caching and rep.skipping and S.settings.depth > 1:
         return False
     if S.settings.caching and rep.prefilling > 0 and (rep.prefilling > 1 or S.parts[rep.index, 0] != rep.run_tail):
         return False
-    left = S.settings.max_tokens - rep.decoding
+    left = rep.max_tokens - rep.decoding
     limit = chunk_limit(S, rep)
     for k in range(rep.prefilling):
         slot = S.parts[rep.index, k]
@@ -106,7 +106,7 @@ def runs_in_order(S: State, rep: Replica) -> bool:
 @hot
 def running_in_order(S: State, rep: Replica) -> int:
     """The running requests' part of a step, when all of it fits; returns the budget that is left."""
-    budget = S.settings.max_tokens - rep.decoding
+    budget = rep.max_tokens - rep.decoding
     if rep.decoding > 0:
         decode_blocks(S, rep)
     limit = chunk_limit(S, rep)
@@ -123,7 +123,7 @@ def running_in_order(S: State, rep: Replica) -> int:
 def running_walk(S: State, r: int) -> int:
     """The running pass, request by request: preempts when blocks are short, stops when the budget is spent."""
     rep = S.replicas[r]
-    budget = S.settings.max_tokens
+    budget = rep.max_tokens
     limit = chunk_limit(S, rep)
     slot = rep.run_head
     while slot != NONE and budget > 0:
@@ -209,20 +209,21 @@ def pause_unreached(S: State, rep: Replica) -> None:
             settle(S, rep, slot)
             S.slots[slot].tokens = leave_group(S, rep, slot)
             S.slots[slot].kind = PAUSED
-            if (rep.clock + 1) & 1:
-                S.slots[slot].skipped_odd = rep.clock + 1
-            else:
-                S.slots[slot].skipped_even = rep.clock + 1
             S.finished[rep.finished] = slot
             rep.finished += 1
         slot = S.slots[slot].run_next
 
 
 @hot
-def resume_paused(S: State, rep: Replica) -> None:
-    """Back into the group, one step behind it."""
-    rep.skipping = rep.finished > 0
+def resume_paused(S: State, rep: Replica, entered: bool) -> None:
+    """Back into the group, one step behind it if a step was `entered` meanwhile."""
+    if entered:
+        rep.skipping = rep.finished > 0
     for k in range(rep.finished):
         slot = S.finished[k]
+        if entered and rep.clock & 1:
+            S.slots[slot].skipped_odd = rep.clock
+        elif entered:
+            S.slots[slot].skipped_even = rep.clock
         join_group(S, rep, slot, S.slots[slot].tokens)
     rep.finished = 0

@@ -51,9 +51,9 @@ def schedule(S: State, rep: Replica) -> float:
     elif not may_skip_admission(S, rep):
         budget = admit(S, rep, budget)
     duration = NOTHING
-    if budget < S.settings.max_tokens or rep.held > 0:
-        duration = enter_step(S, rep, S.settings.max_tokens - budget)
-    resume_paused(S, rep)
+    if budget < rep.max_tokens or rep.held > 0:
+        duration = enter_step(S, rep, rep.max_tokens - budget)
+    resume_paused(S, rep, duration != NOTHING)
     return duration
 
 
@@ -83,12 +83,12 @@ def enter_step(S: State, rep: Replica, tokens: int) -> float:
             S.completed[place, completed, 1] = S.slots[slot].admission
             completed += 1
     mixed = tokens > decode
-    kv_seconds = S.settings.kv_token * kv
+    kv_seconds = rep.kv_token_s * kv
     if mixed:
-        kv_seconds *= S.settings.mixed_kv_factor
+        kv_seconds *= rep.mixed_kv_factor
     rows = rep.decoding + rep.chunks
-    duration = step_overhead_s(S, rows + rep.held, tokens + rep.held, decode + rep.held) + kv_seconds
-    duration += S.settings.attention * attention + S.settings.context * context + S.settings.poll * rows
+    duration = step_overhead_s(S, rep, rows + rep.held, tokens + rep.held, decode + rep.held) + kv_seconds
+    duration += rep.attention_s * attention + rep.chunk_context_s * context + S.settings.poll * rows
     rep.clock += 1
     rep.context += rep.decoding
     rep.steps += 1
@@ -168,7 +168,7 @@ def trace_step(S: State, r: int, duration: float, prefill: int, decode: int) -> 
 @hot
 def may_coast(S: State, rep: Replica) -> bool:
     """Whether nothing but decoding can happen in the next step, and nothing but tokens comes of the one in flight."""
-    if rep.prefilling > 0 or rep.decoding == 0 or rep.decoding > S.settings.max_tokens:
+    if rep.prefilling > 0 or rep.decoding == 0 or rep.decoding > rep.max_tokens:
         return False
     if rep.waiting > 0 and not may_skip_admission(S, rep):
         return False
@@ -188,13 +188,13 @@ def coast_in_pairs(S: State, rep: Replica, horizon: float) -> None:
     rows = decode + rep.held
     rep.chunks = 0
     rep.preempted = 0
-    overhead = step_overhead_s(S, rows, rows, rows) + S.settings.poll * decode
+    overhead = step_overhead_s(S, rep, rows, rows, rows) + S.settings.poll * decode
     while nothing_is_due(S, rep):
         need = S.residues[rep.index, rep.clock % size].count
         ends = head_end(S, rep)
         if need > rep.free or ends >= horizon or (S.settings.trace and not room_to_trace(S)):
             break
-        duration = overhead + S.settings.kv_token * (rep.context + decode)
+        duration = overhead + rep.kv_token_s * (rep.context + decode)
         if need > 0 or S.settings.caching:
             decode_blocks(S, rep)
         rep.computed_output += S.flights[rep.index, rep.clock & 1].decoded
@@ -221,10 +221,10 @@ def coast(S: State, rep: Replica, horizon: float) -> None:
     rows = decode + rep.held
     rep.chunks = 0
     rep.preempted = 0
-    overhead = step_overhead_s(S, rows, rows, rows) + S.settings.poll * decode
+    overhead = step_overhead_s(S, rep, rows, rows, rows) + S.settings.poll * decode
     while nothing_is_due(S, rep):
         need = S.residues[rep.index, rep.clock % size].count
-        duration = overhead + S.settings.kv_token * (rep.context + decode)
+        duration = overhead + rep.kv_token_s * (rep.context + decode)
         if need > rep.free or S.progress.now + duration >= horizon:
             break
         if S.settings.trace and not room_to_trace(S):

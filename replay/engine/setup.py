@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from replay.engine import state as st
 from replay.engine.identity import BlockKeys, block_keys, content_keys, dense
 from replay.errors import BadConfig
-from replay.policies.knobs import Cancellation, Client, Fleet, Policy
+from replay.policies.knobs import Cancellation, Client, Policy
 from replay.profiles.profile import EngineSettings, Profile, StepTime
 
+ALIKE = (
+    "mode", "policy", "block_size", "prefix_caching", "admission_needs", "freed_blocks_go", "aborts_read",
+)  # fmt: skip
+"""Settings in which the engines of a fleet must agree."""
 GROWN = ("attempts", "executions", "ledgers", "heap", "inbox", "samples", "steps", "rows")
+ROUTING = {
+    "round_robin": st.ROUND_ROBIN,
+    "least_outstanding": st.LEAST_OUTSTANDING,
+    "random": st.RANDOM,
+    "power_of_two": st.POWER_OF_TWO,
+    "prefix_affinity": st.PREFIX_AFFINITY,
+    "session": st.SESSION,
+}
 DETECTION = {"push": st.PUSH, "poll": st.POLL, "oracle": st.ORACLE, "never": st.NEVER}
 """Arrays whose need is not known beforehand."""
 
@@ -65,6 +79,23 @@ def budget_buckets(calls: pa.Table, scope: str) -> npt.NDArray[np.int64]:
     return dense(calls[scope])
 
 
+def agreed(engines: Sequence[Profile]) -> EngineSettings:
+    """What the engines of a fleet have in common, with the smallest of the sizes in which they may differ.
+
+    Raises BadConfig for a setting in which they may not.
+    """
+    first = engines[0].engine
+    smallest = {name: min(getattr(p.engine, name) for p in engines) for name in ("max_model_len", "num_blocks")}
+    for profile in engines:
+        for name in ALIKE:
+            if getattr(profile.engine, name) != getattr(first, name):
+                raise BadConfig(
+                    f"{profile.name}: engine.{name} is {getattr(profile.engine, name)}, but {getattr(first, name)} for "
+                    f"{engines[0].name}: the engines of a fleet must agree in it"
+                )
+    return replace(first, **smallest)
+
+
 def call_array(calls: pa.Table, policy: Policy, engine: EngineSettings, keys: BlockKeys) -> npt.NDArray[Any]:
     """The calls as the kernel reads them."""
     array = np.zeros(calls.num_rows, st.CALL)
@@ -81,6 +112,11 @@ def call_array(calls: pa.Table, policy: Policy, engine: EngineSettings, keys: Bl
     array["timeout"] = timeouts(calls, policy.client)
     if policy.budget is not None:
         array["bucket"] = budget_buckets(calls, policy.budget.scope)
+    if policy.gateway.routing == "session" and "session_id" in calls.column_names:
+        named = np.asarray(pc.is_valid(calls["session_id"]))
+        array["session"] = np.where(named, dense(calls["session_id"]), st.NONE)
+    else:
+        array["session"] = st.NONE
     array["hash_start"], array["hash_count"] = keys.first, keys.number
     array["end"] = array["first_token"] = np.inf
     array["attempt"] = array["delivered_by"] = st.NONE
@@ -99,27 +135,24 @@ def timeouts(calls: pa.Table, client: Client) -> npt.NDArray[np.float64]:
 
 
 def settings_record(
-    calls: npt.NDArray[Any], keys: BlockKeys, policy: Policy, profile: Profile, fleet: Fleet, seed: int
+    calls: npt.NDArray[Any], keys: BlockKeys, policy: Policy, engines: Sequence[Profile], seed: int
 ) -> npt.NDArray[Any]:
     """The numbers that a run reads and never changes."""
-    engine, step, client, gateway = profile.engine, profile.timed, policy.client, policy.gateway
+    engine, client, gateway = engines[0].engine, policy.client, policy.gateway
+    most_blocks = max(profile.engine.num_blocks for profile in engines)
     longest = int((calls["prompt"].astype(np.int64) + calls["output"]).max(initial=1))
     record = np.zeros(1, st.SETTINGS)
     values: dict[str, Any] = {
-        "decode": step.decode_s,
-        "kv_token": step.kv_token_s,
-        "mixed_kv_factor": step.mixed_kv_factor,
-        "attention": step.prefill_attention_s,
-        "context": step.prefill_context_s,
-        "overhead": step.overhead_s,
-        "sequence": step.sequence_s,
         "to_gateway": policy.network.client_gateway_s,
-        "to_engine": policy.network.gateway_engine_s + 0.5 * profile.api_server_s,
+        "to_engine": policy.network.gateway_engine_s + 0.5 * engines[0].api_server_s,
         "cancel_delay": policy.network.cancel_s,
         "orphan_ttl": np.inf if gateway.orphan_ttl_s is None else gateway.orphan_ttl_s,
         "result_ttl": gateway.result_ttl_s,
         "coalesce": gateway.coalesce,
-        "least_outstanding": gateway.routing == "least_outstanding",
+        "routing": ROUTING[gateway.routing],
+        "affinity_share": gateway.affinity_min_share,
+        "balance_gap": gateway.balance_gap,
+        "balance_ratio": gateway.balance_ratio,
         "max_attempts": client.max_attempts,
         "first_token_timeout": client.timeout_kind == "first_token",
         "backoff_base": client.backoff_base_s,
@@ -131,23 +164,19 @@ def settings_record(
         "seed": seed,
         "calls": len(calls),
         "block_size": engine.block_size,
-        "num_blocks": engine.num_blocks,
-        "max_num_seqs": engine.max_num_seqs,
-        "max_tokens": engine.max_num_batched_tokens,
-        "chunk_limit": engine.long_prefill_token_threshold,
-        "watermark": int(engine.watermark * engine.num_blocks),
+        "max_num_seqs": max(profile.engine.max_num_seqs for profile in engines),
         "caching": engine.prefix_caching,
         "by_priority": engine.policy == "priority",
         "depth": 2 if engine.mode == "async" else 1,
         "chunk_admission": engine.admission_needs == "chunk",
         "blanks_to_back": engine.freed_blocks_go == "to_the_back",
         "late_aborts": engine.aborts_read == "loop_top",
-        "ring_mask": power_of_two(2 * engine.num_blocks) - 1,
-        "table_mask": power_of_two(2 * engine.num_blocks) - 1,
+        "ring_mask": power_of_two(2 * most_blocks) - 1,
+        "table_mask": power_of_two(2 * most_blocks) - 1,
         "finish_mask": power_of_two(int(calls["output"].max(initial=1)) + 2) - 1,
         "stride": (longest // engine.block_size + 2) | 1,
         "content_base": keys.content_base,
-        "replicas": fleet.replicas,
+        "replicas": len(engines),
     }
     values |= cancellation_settings(policy.cancellation)
     if policy.budget is not None:
@@ -184,11 +213,33 @@ def power_of_two(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-def replica_array(settings: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Idle replicas, each with its own range of slots and blocks."""
-    n = int(settings["replicas"][0])
+def replica_array(engines: Sequence[Profile], kinds: Sequence[Profile]) -> npt.NDArray[Any]:
+    """Idle replicas, each with its own range of slots and blocks; `kinds` are the different engines among them."""
+    n = len(engines)
     array = np.zeros(n, st.REPLICA)
     array["index"] = array["wake_place"] = np.arange(n)
+    for r, profile in enumerate(engines):
+        engine, step = profile.engine, profile.timed
+        values = {
+            "decode_s": step.decode_s,
+            "kv_token_s": step.kv_token_s,
+            "mixed_kv_factor": step.mixed_kv_factor,
+            "attention_s": step.prefill_attention_s,
+            "chunk_context_s": step.prefill_context_s,
+            "overhead_s": step.overhead_s,
+            "sequence_s": step.sequence_s,
+            "max_num_seqs": engine.max_num_seqs,
+            "max_tokens": engine.max_num_batched_tokens,
+            "chunk_limit": engine.long_prefill_token_threshold,
+            "watermark": int(engine.watermark * engine.num_blocks),
+            "num_blocks": engine.num_blocks,
+            "table": kinds.index(profile),
+            "slots_free": engine.max_num_seqs,
+            "free": engine.num_blocks - 1,
+            "blank_count": engine.num_blocks - 1 if engine.prefix_caching else 0,
+        }
+        for name, value in values.items():
+            array[name][r] = value
     array["wake_at"] = np.inf
     array["wake_kind"] = 9
     for name in (
@@ -203,28 +254,36 @@ def replica_array(settings: npt.NDArray[Any]) -> npt.NDArray[Any]:
         "dropped",
     ):
         array[name] = st.NONE
-    array["slots_free"] = settings["max_num_seqs"][0]
-    array["free"] = settings["num_blocks"][0] - 1
-    if settings["caching"][0]:
-        array["blank_count"] = settings["num_blocks"][0] - 1
     return array
 
 
+def blank_stacks(engines: Sequence[Profile], most: int) -> npt.NDArray[np.int32]:
+    """The free blocks of each replica, whose range is `most` long: its first one on top, block 0 left out."""
+    stacks = np.zeros((len(engines), most), np.int32)
+    for r, profile in enumerate(engines):
+        blocks = profile.engine.num_blocks
+        stacks[r, : blocks - 1] = r * most + np.arange(blocks - 1, 0, -1)
+    return stacks
+
+
 def new_state(
-    calls: pa.Table, policy: Policy, profile: Profile, fleet: Fleet, seed: int, *, trace: bool = False
+    calls: pa.Table, policy: Policy, engines: Sequence[Profile], seed: int, *, trace: bool = False
 ) -> st.State:
-    """Everything that a run of `calls` needs, at its beginning."""
-    engine = profile.engine
+    """Everything that a run of `calls` on `engines`, one for each replica, needs at its beginning. Raises BadConfig."""
+    engine = agreed(engines)
+    kinds = list({id(profile): profile for profile in engines}.values())
     caching = engine.prefix_caching
     keys = block_keys(calls, engine.block_size) if caching else content_keys(calls.num_rows)
     array = call_array(calls, policy, engine, keys)
-    settings = settings_record(array, keys, policy, profile, fleet, seed)
+    settings = settings_record(array, keys, policy, engines, seed)
     settings["trace"] = trace
-    replicas, seqs = fleet.replicas, engine.max_num_seqs
+    replicas, seqs = len(engines), int(settings["max_num_seqs"][0])
+    most_tokens = max(profile.engine.max_num_batched_tokens for profile in engines)
+    affinity = policy.gateway.routing == "prefix_affinity"
     slots = np.zeros(replicas * seqs + 1, st.SLOT)  # the last one is for what lingers
     slots["execution"] = st.NONE
     i4 = np.int32
-    blocks = engine.num_blocks if caching else 1
+    blocks = max(profile.engine.num_blocks for profile in engines) if caching else 1
     sequence_blocks = int((array["prompt"].astype(np.int64) + array["output"]).max(initial=1)) // engine.block_size + 2
     pool = np.zeros(replicas * blocks, st.BLOCK)
     pool["key"] = pool["chain"] = st.NONE
@@ -238,18 +297,17 @@ def new_state(
     progress["ledgers"] = st.NO_PAGE + 1
     lazy = caching and policy.cancellation.kv_release_delay_s > 0
     settings["linger_most"] = seqs * sequence_blocks if lazy else 0
-    first_block = np.arange(replicas, dtype=i4)[:, None] * blocks
     buckets = int(array["bucket"].max(initial=0)) + 1
     n = len(array) + 16
     return st.State(
         settings=settings[0],
         progress=progress[0],
-        step_seconds=step_seconds(profile.step_time, engine.max_num_batched_tokens + seqs),
+        step_seconds=np.stack([step_seconds(kind.timed, most_tokens + seqs) for kind in kinds]),
         calls=array,
         attempts=np.zeros(n, st.ATTEMPT),
         executions=np.zeros(n, st.EXECUTION),
         ledgers=np.zeros(n + seqs, st.LEDGER),
-        replicas=replica_array(settings),
+        replicas=replica_array(engines, kinds),
         wakes=np.arange(replicas, dtype=i4),
         slots=slots,
         free_slots=(np.arange(replicas, dtype=i4)[:, None] * seqs + np.arange(seqs - 1, -1, -1, dtype=i4)),
@@ -267,10 +325,12 @@ def new_state(
         stories=stories,
         buckets=np.full((replicas, int(settings["table_mask"][0]) + 1 if caching else 1), st.NONE, i4),
         ring=np.zeros((replicas, int(settings["ring_mask"][0]) + 1 if caching else 1), i4),
-        blank=first_block + np.arange(blocks, 0, -1, dtype=i4)[None, 1:] if caching else np.zeros((replicas, 1), i4),
+        blank=blank_stacks(engines, blocks) if caching else np.zeros((replicas, 1), i4),
         table=np.zeros((replicas * seqs + 1 if caching else 1, sequence_blocks), i4),
         hits=np.zeros(sequence_blocks, i4),
         hashes=keys.keys,
+        sent_prefix=np.full(keys.content_base + 1 if affinity else 1, st.NONE, i4),
+        sent_content=np.full(int(array["content"].max(initial=0)) + 1 if affinity else 1, st.NONE, i4),
         key_execution=np.full(int(array["key"].max(initial=0)) + 1, st.NONE, i4),
         budgets=np.full(buckets, 0.0 if policy.budget is None else policy.budget.initial),
         heap=np.zeros(seqs + 1024, st.EVENT),

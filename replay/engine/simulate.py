@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +44,7 @@ class Results:
 def simulate(
     calls: pa.Table,
     policy: Policy,
-    profile: Profile,
+    profile: Profile | Sequence[Profile],
     fleet: Fleet | None = None,
     seed: int = 0,
     *,
@@ -60,6 +60,8 @@ def simulate(
 
     Parameters
     ----------
+    profile
+        That of all replicas, or one for each.
     calls
         Table of `trace_schema.calls.CALLS`, ordered by `arrival_s`; columns that are absent count as null.
     until_s
@@ -81,7 +83,8 @@ def simulate(
         The run does not end: clients retry for ever, or a replica makes no progress.
     """
     check_calls(calls)
-    state = new_state(calls, policy, profile, fleet or Fleet(), seed, trace=steps)
+    engines = [profile] * (fleet or Fleet()).size if isinstance(profile, Profile) else list(profile)
+    state = new_state(calls, policy, engines, seed, trace=steps)
     until = end_of_run(state.calls["arrival"], until_s, drain_s)
     state.settings["until"] = until
     if timeline_interval_s > 0:
@@ -161,11 +164,15 @@ def results(state: st.State, ids: npt.NDArray[np.int64], end_s: float, *, steps:
 
 
 def idle_e2e_s(state: st.State) -> npt.NDArray[np.float64]:
-    """Seconds from arrival to the whole response of each call, were it alone on a replica."""
+    """Seconds from arrival to the whole response of each call, were it alone on the fastest replica for it."""
     travel = 2.0 * (float(state.settings["to_gateway"]) + float(state.settings["to_engine"]))
-    seconds = np.zeros(len(state.calls))
-    loop.idle_seconds(state, seconds)
-    return seconds + travel
+    best = np.full(len(state.calls), np.inf)
+    _, first_of_kind = np.unique(state.replicas["table"], return_index=True)
+    for r in first_of_kind:
+        seconds = np.zeros(len(state.calls))
+        loop.idle_seconds(state, r, seconds)
+        best = np.minimum(best, seconds)
+    return best + travel
 
 
 def schedule_requests(
@@ -194,7 +201,7 @@ def schedule_requests(
     settings = msgspec.convert(dict(engine), EngineSettings)
     profile = Profile(name="given", engine=settings, step_time=linear_step_time(step_time))
     policy = Policy(name="none", client=Client(max_attempts=1), gateway=Gateway(orphan_ttl_s=None))
-    state = new_state(plain_calls(requests, settings.block_size), policy, profile, Fleet(), 0, trace=True)
+    state = new_state(plain_calls(requests, settings.block_size), policy, [profile], 0, trace=True)
     too_long = np.flatnonzero(state.calls["status"] == st.TOO_LONG)
     if len(too_long):
         raise BadInput.at("requests", "longer than the model or the KV pool takes", row=int(order[too_long[0]]) + 1)

@@ -25,6 +25,8 @@ WHOLE, STREAMED, UNKNOWN = 0, 1, 2
 NOT_BLOCKED, BLOCKED_BY_SLOTS, BLOCKED_BY_BLOCKS = 0, 1, 2
 # How an engine notices a cancel.
 PUSH, POLL, ORACLE, NEVER = 0, 1, 2, 3
+# How the gateway chooses a replica.
+ROUND_ROBIN, LEAST_OUTSTANDING, RANDOM, POWER_OF_TWO, PREFIX_AFFINITY, SESSION = 0, 1, 2, 3, 4, 5
 # How a run came back to Python.
 DONE, SLICE_ENDED, OUT_OF_ROOM, STUCK = 0, 1, 2, 3
 
@@ -43,7 +45,7 @@ def _record(**fields: str) -> np.dtype[Any]:
 CALL = _record(
     f8="arrival leaves_at timeout end first_token",
     i8="content hash_start",
-    i4="key bucket prompt output priority hash_count attempts attempt delivered_by",
+    i4="session key bucket prompt output priority hash_count attempts attempt delivered_by",
     i1="status stream",
 )
 
@@ -96,10 +98,12 @@ CHUNK = _record(i8="step charge again marginal", i1="decodes")
 """A prefill chunk in flight: its step, and what it was charged (fs)."""
 
 REPLICA = _record(
-    f8="wake_at token_carry share_carry context_carry busy_carry gpu_free",
+    f8="wake_at token_carry share_carry context_carry busy_carry gpu_free decode_s kv_token_s mixed_kv_factor "
+    "attention_s chunk_context_s overhead_s sequence_s",
     i8="clock steps passes admissions context row_total context_total group_total marginal_total held_total busy_ns "
     "allocated released counter_prompt computed_prompt computed_output preemptions free ring_head ring_tail "
-    "step_row step_context step_marginal traced_step lingering rounds",
+    "step_row step_context step_marginal traced_step lingering rounds max_num_seqs max_tokens chunk_limit watermark "
+    "num_blocks table",
     i4="index running decoding prefilling waiting queue_head queue_tail run_head run_tail slots_free blocked chunks "
     "finished preempted walked in_flight empty_steps blank_count inbox_first inbox_last outstanding wake_kind "
     "wake_place held held_head dropped skipping stale late",
@@ -132,13 +136,13 @@ STEP = _record(
 ROW = _record(i8="step", i4="replica execution tokens")
 
 SETTINGS = _record(
-    f8="decode kv_token mixed_kv_factor attention context overhead sequence poll kv_delay "
+    f8="poll kv_delay affinity_share balance_ratio "
     "to_gateway to_engine cancel_delay orphan_ttl result_ttl backoff_base backoff_factor backoff_cap backoff_jitter "
     "budget_deposit budget_cost budget_cap until sample_interval",
-    i8="seed calls max_attempts block_size max_num_seqs max_tokens chunk_limit watermark ring_mask table_mask "
-    "finish_mask stride content_base replicas num_blocks poll_fs poll_tokens due_mask linger_most",
+    i8="seed calls max_attempts block_size max_num_seqs ring_mask table_mask balance_gap "
+    "finish_mask stride content_base replicas poll_fs poll_tokens due_mask linger_most",
     i4="depth",
-    i1="caching by_priority first_token_timeout coalesce least_outstanding has_budget trace detection poll_phase "
+    i1="caching by_priority first_token_timeout coalesce routing has_budget trace detection poll_phase "
     "holds_slots chunk_admission blanks_to_back late_aborts",
 )
 
@@ -158,7 +162,7 @@ class State(NamedTuple):
 
     settings: Any
     progress: Any
-    step_seconds: Any  # f(T) in seconds, by tokens of the step
+    step_seconds: Any  # f(T) in seconds, by kind of engine and tokens of the step
     calls: Any
     attempts: Any
     executions: Any
@@ -185,6 +189,8 @@ class State(NamedTuple):
     table: Any  # blocks of each slot
     hits: Any  # scratch: blocks of the prefix found for the head of the queue
     hashes: Any  # block keys of the calls that have block hashes
+    sent_prefix: Any  # replica that a prompt block was last sent to, by its key
+    sent_content: Any  # the same by whole content
     key_execution: Any  # latest execution of a coalescing key
     budgets: Any  # tokens in each retry bucket
     heap: Any

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -54,7 +55,25 @@ class Network(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Gateway(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What stands between clients and engines."""
 
-    routing: Literal["round_robin", "least_outstanding"] = "round_robin"
+    routing: Literal["round_robin", "random", "least_outstanding", "power_of_two", "prefix_affinity", "session"] = (
+        "round_robin"
+    )
+    """Which replica a request goes to; a retry may go to another one.
+
+    least_outstanding: with the fewest requests sent and not ended; power_of_two: with fewer of them of two by lot;
+    session: the same for all calls of a session (round_robin for calls without one); prefix_affinity: where the longest
+    known prefix of its prompt was last sent, with the three rules below.
+    """
+    affinity_min_share: Share = 0.3
+    """Below this share of the prompt a known prefix does not decide: the replica with the fewest outstanding does.
+
+    With the two below, the defaults of SGLang's cache-aware router (cache_threshold, balance_abs_threshold,
+    balance_rel_threshold).
+    """
+    balance_gap: Annotated[int, Meta(ge=0)] = 64
+    """Nor does it where the busiest replica has so many more outstanding than the idlest, and ..."""
+    balance_ratio: Annotated[float, Meta(ge=1.0)] = 1.5
+    """... more than so many times as many."""
     orphan_ttl_s: Seconds | None = 0.0
     """How long an execution that nobody waits for may run on before the gateway cancels it.
 
@@ -97,11 +116,26 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cancellation: Cancellation = Cancellation()
 
 
+class Engines(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Equal replicas of a profile that stand beside those of the run's own."""
+
+    profile: str
+    """A name of `replay profiles`, or a file."""
+    replicas: Count = 1
+
+
 class Fleet(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The engines behind the gateway: equal replicas of one profile."""
+    """The engines behind the gateway: replicas of the run's profile, and of others beside them."""
 
     replicas: Count = 1
+    beside: tuple[Engines, ...] = ()
 
     @property
     def name(self) -> str:
-        return f"{self.replicas}x"
+        others = [f"{e.replicas}x-{re.sub(r'[^A-Za-z0-9.]+', '-', e.profile)}" for e in self.beside]
+        return "+".join([f"{self.replicas}x", *others])
+
+    @property
+    def size(self) -> int:
+        """All replicas."""
+        return self.replicas + sum(engines.replicas for engines in self.beside)

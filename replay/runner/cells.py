@@ -25,6 +25,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy
     profile: Profile
     fleet: Fleet
+    beside: tuple[Profile, ...] = ()
+    """Profiles of the other engines of the fleet, in its order."""
     seed: int
     partition: int = 0
 
@@ -35,6 +37,12 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
             f"policy={self.policy.name}/profile={self.profile_key}/fleet={self.fleet.name}"
             f"/seed={self.seed}/part-{self.partition}"
         )
+
+    @property
+    def engines(self) -> list[Profile]:
+        """The profile of each replica."""
+        others = zip(self.beside, self.fleet.beside, strict=True)
+        return [self.profile] * self.fleet.replicas + [p for p, group in others for _ in range(group.replicas)]
 
     def file(self, table: str) -> str:
         """Where its rows of a table are, below the run directory."""
@@ -90,7 +98,7 @@ def run_cell(
     began = time.perf_counter()
     discard_leftovers(cell, store)
     try:
-        results = numbered(simulated(cell, calls, limits, on_progress), cell.partition, cell.fleet.replicas)
+        results = numbered(simulated(cell, calls, limits, on_progress), cell.partition, cell.fleet.size)
         for name in TABLES:
             store.write_table(cell.file(name), getattr(results, name))
     except UserError as error:
@@ -109,9 +117,8 @@ def simulated(cell: Cell, calls: pa.Table, limits: Limits, on_progress: Report |
     return simulate(
         calls,
         cell.policy,
-        cell.profile,
-        cell.fleet,
-        cell.seed,
+        cell.engines,
+        seed=cell.seed,
         until_s=limits.until_s,
         drain_s=limits.drain_s,
         timeline_interval_s=limits.timeline_interval_s,

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 
 import msgspec
 
-from replay.config import Experiment, Sourced, fleets_of, other_clients, phases_of, policies_of, profiles_of
+from replay.config import (
+    Experiment,
+    Sourced,
+    fleets_of,
+    other_clients,
+    phases_of,
+    policies_of,
+    profiles_of,
+)
 from replay.errors import BadConfig
 from replay.ingest import Trace
 from replay.phases import Phase
@@ -14,6 +22,7 @@ from replay.policies.catalogue import CATALOGUE
 from replay.policies.effect import Traffic, told_apart
 from replay.policies.knobs import Fleet, Policy
 from replay.profiles.guess import MARK as GUESS
+from replay.profiles.loader import find_profile, with_settings
 from replay.profiles.profile import Profile
 from replay.runner.cells import Cell
 from replay.runner.partitions import Parted, parted
@@ -59,6 +68,10 @@ def make_plan(experiment: Experiment, sources: Sourced, trace: Trace) -> Plan:
         notes += [f"{first} stands for {', '.join(names)}: this trace cannot tell them apart" for first, names in same]
     profiles, fleets = profiles_of(experiment), fleets_of(experiment)
     notes += [f"profile {p.name} is {p.source}" for p in profiles if p.name.endswith(f"/{GUESS}")]
+    beside = {
+        fleet: tuple(with_settings(find_profile(e.profile), experiment.engine) for e in fleet.beside)
+        for fleet in fleets
+    }
     parts = parted(trace.calls, experiment.partition_by)
     if len(parts.partitions) > 1:
         shown = [f"{p.name} ({p.calls:,} calls)" for p in parts.partitions[:5]]
@@ -66,7 +79,7 @@ def make_plan(experiment: Experiment, sources: Sourced, trace: Trace) -> Plan:
             shown.append(f"{len(parts.partitions) - 5} more")
         notes.append(f"each of {len(parts.partitions)} parts is replayed on a fleet of its own: {', '.join(shown)}")
     cells = [
-        Cell(policy=policy, profile=profile, fleet=fleet, seed=seed, partition=part.index)
+        Cell(policy=policy, profile=profile, fleet=fleet, beside=beside[fleet], seed=seed, partition=part.index)
         for policy in policies
         for profile in profiles
         for fleet in fleets

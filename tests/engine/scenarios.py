@@ -124,7 +124,13 @@ def policies(draw: st.DrawFn) -> Policy:
             client_gateway_s=delay, gateway_engine_s=draw(st.sampled_from([delay, 0.001])), cancel_s=draw(ROUND)
         ),
         gateway=Gateway(
-            routing=draw(st.sampled_from(["round_robin", "least_outstanding"])),
+            routing=draw(
+                st.sampled_from(
+                    ["round_robin", "random", "least_outstanding", "power_of_two", "prefix_affinity", "session"]
+                )
+            ),
+            affinity_min_share=draw(st.sampled_from([0.0, 0.3, 1.0])),
+            balance_gap=draw(st.sampled_from([0, 1, 64])),
             orphan_ttl_s=draw(st.sampled_from([None, 0.0, 0.0, 0.1])),
             coalesce=draw(st.booleans()),
             result_ttl_s=draw(st.sampled_from([0.0, 0.3, 100.0])),
@@ -157,6 +163,7 @@ def call_rows(draw: st.DrawFn, block_size: int) -> list[dict[str, Any]]:
             "tenant": draw(st.sampled_from(["a", "b", None])),
             "stream": draw(st.sampled_from([True, False, None])),
             "user_cancel_s": draw(st.none() | ROUND),
+            "session_id": draw(st.sampled_from(["x", "y", "z", None])),
         }
         if hashed:
             shared = min(2, prompt // size)

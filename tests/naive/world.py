@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
 from replay.engine.simulate import linear_step_time
 from replay.policies.knobs import Client, Fleet, Gateway, Policy
@@ -23,6 +24,15 @@ PRIORITY = {
     "schedule": 9,
 }  # fmt: skip
 U64 = (1 << 64) - 1
+
+
+def scatter(place: int) -> int:
+    """A large number for a session's place among the sessions."""
+    x = place + 1
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & U64
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & U64
+    x ^= x >> 31
+    return ((x - (1 << 64)) if x >> 63 else x) >> 1
 
 
 def draw(seed: int, purpose: int, call: int, attempt: int) -> float:
@@ -53,6 +63,7 @@ class Call:
     timeout: float
     leaves_at: float
     stream: bool | None
+    session: int | None
     keys: list[Any]
     too_long: bool
     status: str = "live"
@@ -92,8 +103,7 @@ class EndOf:
 class World:
     calls: list[Call]
     policy: Policy
-    profile: Profile
-    fleet: Fleet
+    engines: list[Profile]
     seed: int
     until: float = math.inf
     now: float = 0.0
@@ -109,7 +119,9 @@ class World:
 
     def __post_init__(self) -> None:
         self.cancellation = self.policy.cancellation
-        self.replicas = [Replica(r, self.profile, self.cancellation) for r in range(self.fleet.replicas)]
+        self.profile = self.engines[0]
+        self.replicas = [Replica(r, profile, self.cancellation) for r, profile in enumerate(self.engines)]
+        self.sent: dict[Any, int] = {}
         self.cg = self.policy.network.client_gateway_s
         self.ge = self.policy.network.gateway_engine_s + self.profile.api_server_s / 2
         self.books_time = 0.0
@@ -262,15 +274,44 @@ class World:
                     x.attempts += 1
                     self.post(self.cg, "answer", attempt)
                     return
-        index = len(self.executions) % len(self.replicas)
-        if gateway.routing == "least_outstanding":
-            index = min(range(len(self.replicas)), key=lambda r: self.replicas[r].outstanding)
+        index = self.route(call)
         x = Execution(len(self.executions), call, index, call.prompt, call.output, call.keys, call.priority)
         self.executions.append(x)
         self.replicas[index].outstanding += 1
         self.by_key[call.key] = x
         self.attach(attempt, x)
         self.post(self.ge, "execution_arrives", x)
+
+    def route(self, call: Call) -> int:
+        """The replica for a new execution of the call."""
+        gateway, n = self.policy.gateway, len(self.replicas)
+        busy = [replica.outstanding for replica in self.replicas]
+        idlest = busy.index(min(busy))
+        lots = [int(draw(self.seed, purpose, call.id, call.attempts) * n) for purpose in (2, 3)]
+        if n == 1:
+            return 0
+        if gateway.routing == "least_outstanding":
+            return idlest
+        if gateway.routing == "random":
+            return lots[0]
+        if gateway.routing == "power_of_two":
+            return min(lots, key=lambda r: busy[r])
+        if gateway.routing == "session" and call.session is not None:
+            return scatter(call.session) % n
+        if gateway.routing == "prefix_affinity":
+            known = [key for key in call.keys if key[0] == "hash"]
+            matched = next((j for j, key in enumerate(known) if key not in self.sent), len(known))
+            share = (
+                1.0 if ("whole", call.content) in self.sent else matched * self.profile.engine.block_size / call.prompt
+            )
+            home = self.sent.get(("whole", call.content), self.sent[known[matched - 1]] if matched else None)
+            uneven = max(busy) - min(busy) > gateway.balance_gap and max(busy) > gateway.balance_ratio * min(busy)
+            if home is None or share < gateway.affinity_min_share or uneven:
+                home = idlest
+            for key in [("whole", call.content), *known]:
+                self.sent[key] = home
+            return home
+        return len(self.executions) % n
 
     def attach(self, attempt: Attempt, x: Execution) -> None:
         attempt.execution = x
@@ -487,6 +528,7 @@ def call_of(row: Mapping[str, Any], policy: Policy, engine: EngineSettings) -> C
         timeout=math.inf if timeout is None else timeout,
         leaves_at=math.inf if leaves is None else row["arrival_s"] + leaves,
         stream=row.get("stream"),
+        session=row.get("session_place"),
         keys=block_keys(row, engine.block_size, longest // engine.block_size + 2),
         too_long=prompt + 1 > engine.max_model_len or -(-longest // engine.block_size) > engine.num_blocks - 1,
     )
@@ -495,14 +537,22 @@ def call_of(row: Mapping[str, Any], policy: Policy, engine: EngineSettings) -> C
 def simulate(
     calls: pa.Table,
     policy: Policy,
-    profile: Profile,
+    profile: Profile | list[Profile],
     fleet: Fleet | None = None,
     seed: int = 0,
     until_s: float | None = None,
 ) -> World:
     """The world after the calls have been replayed in it."""
-    rows = [call_of(row, policy, profile.engine) for row in calls.to_pylist()]
-    world = World(rows, policy, profile, fleet or Fleet(), seed, math.inf if until_s is None else until_s)
+    engines = [profile] * (fleet or Fleet()).size if isinstance(profile, Profile) else profile
+    smallest = {name: min(getattr(p.engine, name) for p in engines) for name in ("max_model_len", "num_blocks")}
+    table, sessions = calls.to_pylist(), []
+    for row in table:
+        if row.get("session_id") is not None:
+            if row["session_id"] not in sessions:
+                sessions.append(row["session_id"])
+            row["session_place"] = sessions.index(row["session_id"])
+    rows = [call_of(row, policy, replace(engines[0].engine, **smallest)) for row in table]
+    world = World(rows, policy, engines, seed, math.inf if until_s is None else until_s)
     world.run()
     return world
 
@@ -516,7 +566,7 @@ def schedule_requests(requests: pa.Table, engine: Mapping[str, Any], step_time: 
         {**r, "call_id": r["request"], "arrival_s": r["arrival"], "content_id": r["content"]}
         for r in requests.to_pylist()
     ]
-    world = World([call_of(row, policy, settings) for row in rows], policy, profile, Fleet(), 0)
+    world = World([call_of(row, policy, settings) for row in rows], policy, [profile], 0)
     cancels = [(r["cancel"], r["request"]) for r in rows if r.get("cancel") is not None]
     for time, request in sorted(cancels):
         world.post_at(time, "abort_arrives", request)
