@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
+import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -32,6 +34,8 @@ class Session:
         root = str(Path(run).resolve())
         pattern = glob.escape(root)  # what the views read, whose brackets stand for themselves
         self.connection.execute("SET allowed_directories = [$root, $pattern]", {"root": root, "pattern": pattern})
+        spill = str(Path(tempfile.gettempdir()) / f"replay-sql-{os.getpid()}")  # only of what memory cannot hold
+        self.connection.execute("SET temp_directory = $spill", {"spill": spill})
         self.connection.execute("SET python_enable_replacements = false")
         self.connection.execute("SET enable_external_access = false")
         self.connection.execute("SET lock_configuration = true")

@@ -105,12 +105,16 @@ def sql(run_directory: str, statement: str | None, format: str | None, output: s
 @cli.command()
 @click.argument("run_directory", metavar="RUN")
 @click.option("--duckdb", "database", required=True, metavar="FILE", help="DuckDB file to write.")
+@json_option
 @quiet_option
-def export(run_directory: str, database: str, quiet: bool) -> None:
+def export(run_directory: str, database: str, as_json: bool, quiet: bool) -> None:
     """Write a run as one DuckDB file: its tables, and the named queries as views over them."""
     from queries.export import export_duckdb
 
     names = export_duckdb(run_directory, database)
+    if as_json:
+        click.echo(json.dumps({"wrote": database, "tables": names}, indent=1))
+        return
     note(f"wrote {database}: {len(names)} tables and views; duckdb {database} -c 'FROM summary' asks it", quiet)
 
 

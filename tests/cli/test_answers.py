@@ -171,3 +171,5 @@ def test_a_run_is_exported_to_one_file(replay: Replay, run_directory: Path, tmp_
         assert database.sql("SELECT count(*) FROM summary").fetchall() == [(2,)]
     code, _, err = replay("export", run_directory, "--duckdb", target)
     assert (code, "is there already" in err) == (2, True)
+    _, out, _ = replay("export", run_directory, "--duckdb", tmp_path / "other.db", "--json")
+    assert {"calls", "summary"} <= set(json.loads(out)["tables"])
