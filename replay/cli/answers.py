@@ -144,7 +144,7 @@ def compare(run_directory: str, other: str | None, baseline: str | None, format:
         click.echo(comparison_markdown(comparison) if format == "markdown" else comparison_text(comparison))
 
 
-class Condition(click.ParamType):
+class Condition(click.types.StringParamType):
     """A threshold, which holds blanks: in the environment, several are told apart by semicolons."""
 
     name = "condition"
