@@ -19,6 +19,7 @@ BUILT_IN = {
     "azure_llm": "connectors.azure_llm:AzureLlm",
     "burstgpt": "connectors.burstgpt:BurstGpt",
     "mooncake": "connectors.mooncake:Mooncake",
+    "vllm_steps": "connectors.vllm_steps:VllmSteps",
     "vllm_bench": "connectors.benchmarks.vllm_bench:VllmBench",
     "guidellm": "connectors.benchmarks.guidellm:GuideLlm",
     "aiperf": "connectors.benchmarks.aiperf:AiPerf",
@@ -60,9 +61,9 @@ def connector(
 
 
 def connector_class(name: str) -> Any:
-    """What makes the connector called `name`. Raises UnknownName."""
-    if name in BUILT_IN:
-        module, attribute = BUILT_IN[name].split(":")
+    """What makes the connector called `name`; hyphens are taken for underscores. Raises UnknownName."""
+    if (built_in := name.replace("-", "_")) in BUILT_IN:
+        module, attribute = BUILT_IN[built_in].split(":")
         return getattr(import_module(module), attribute)
     found = [point for point in entry_points(group=ENTRY_POINTS) if point.name == name]
     if not found:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from connectors.vllm_steps import Config, read_step_log
+from connectors.vllm_steps import Config, Header, read_step_log
 from replay.calibrate.fit import FitReport, drift, fit, scaled
 from replay.calibrate.recording import engine_settings, read_meta
 from replay.errors import BadConfig
@@ -20,7 +20,7 @@ def calibrate(
 ) -> tuple[Profile, FitReport]:
     """A profile whose step times are fitted to a step log.
 
-    The engine's settings are those in the `.meta.json` beside the log, else in the log's own config line; `engine`
+    The engine's settings are those in the `.meta.json` beside the log, else in the log's own first line; `engine`
     overrides them. `speed_of` is the step log of another hour, in which the machine may have been slower or faster:
     the step times are scaled by one number, so that they last as long as that log's in all. Raises BadInput when the
     log cannot tell, BadConfig for an unknown setting.
@@ -47,17 +47,10 @@ def calibrate(
     return profile, report
 
 
-def settings_beside(step_log: str, config: Config | None) -> dict[str, Any]:
+def settings_beside(step_log: str, config: Config | Header | None) -> dict[str, Any]:
     """What is known of the engine that wrote a step log."""
     path = Path(step_log)
     meta = path.with_name(f"{path.name.split('.')[0]}.meta.json")
     if meta.exists():
         return msgspec.structs.asdict(engine_settings(read_meta(meta).engine, meta))
-    if config is None:
-        return {}
-    return {
-        "max_num_batched_tokens": config.budget,
-        "max_num_seqs": config.seqs,
-        "num_blocks": config.blocks,
-        "block_size": config.block_size,
-    }
+    return {} if config is None else config.settings

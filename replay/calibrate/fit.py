@@ -46,8 +46,8 @@ class FitReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def durations(log: StepLog) -> Floats:
     """Seconds of each step: until the next one begins where that follows at once, else until its outputs were read."""
-    own = log.ended_at - log.scheduled_at
-    gap = np.append(log.scheduled_at[1:] - log.ended_at[:-1], np.inf)
+    own = log.ended_at - log.began_at
+    gap = np.append(log.began_at[1:] - log.ended_at[:-1], np.inf)
     seconds: Floats = own + np.where((gap >= 0) & (gap < BACK_TO_BACK_S), gap, 0.0)
     return seconds
 
