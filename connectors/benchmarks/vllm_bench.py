@@ -19,6 +19,9 @@ from trace_schema.errors import BadInput
 NEEDED = ("start_times", "input_lens", "output_lens", "ttfts")
 MARKS = (b'"model_id"', b'"tokenizer_id"', b'"num_prompts"', b'"request_throughput"')
 
+ENGINES = ("vllm", "sglang", "tensorrt-llm")
+"""Backends that name an engine; others name a protocol."""
+
 
 class Result(msgspec.Struct, gc=False):
     """One benchmark. Lists have an item for each request; one that is no number is named when its row is made."""
@@ -92,7 +95,8 @@ class VllmBench:
     def served(self, path: str) -> Served:
         first = documents(path, Result)[0]
         tp = int(first.tp) if str(first.tp).isdecimal() else None
-        return Served(model=first.model_id, gpu=first.gpu, tp=tp, dtype=first.dtype, engine=first.backend)
+        engine = first.backend if first.backend in ENGINES else None
+        return Served(model=first.model_id, gpu=first.gpu, tp=tp, dtype=first.dtype, engine=engine)
 
 
 def timing(ttft: Any, gaps: msgspec.Raw, output_tokens: Any) -> tuple[Any, float | None]:
