@@ -31,10 +31,10 @@ demo: $(READY) ## Replay a recorded overload incident under every policy (a minu
 	$(BIN)/replay run $(DEMO)/trace.parquet --config $(EXAMPLE)/experiment.yaml --profile $(DEMO)/profile.json -o $(DEMO)/run
 
 test: $(READY) ## Run the tests
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow"
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
 
 test-full: $(READY) ## Run all tests, the slow proofs included
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2 --dist loadfile
 
 check: $(READY) ## Lint, types, imports, generated pages
 	$(BIN)/ruff check .

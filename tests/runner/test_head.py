@@ -16,7 +16,6 @@ import replay
 from tests.runner.conftest import CODE, Head, kill_all, outside
 from tests.runner.processes import contents, descendants, wait_for
 
-pytestmark = pytest.mark.xdist_group("head")
 
 GRID = ("--policy", "cancel", "--policy", "coalesce", "--seeds", "2")
 
