@@ -22,7 +22,6 @@ from replay.runner.plan import Plan
 from replay.runner.session import session
 from tests.runner.processes import contents, descendants
 
-
 LIMITS = Limits(until_s=None, drain_s=None, timeline_interval_s=1.0)
 
 

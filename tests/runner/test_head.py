@@ -16,7 +16,6 @@ import replay
 from tests.runner.conftest import CODE, Head, kill_all, outside
 from tests.runner.processes import contents, descendants, wait_for
 
-
 GRID = ("--policy", "cancel", "--policy", "coalesce", "--seeds", "2")
 
 

@@ -16,7 +16,6 @@ import replay
 from tests.runner.conftest import CODE, outside
 from tests.runner.processes import contents, descendants, wait_for
 
-
 POLICIES = ["cancel", "coalesce"]
 SEEDS = 60
 WORKER = "ray::CellWorker"
