@@ -12,9 +12,9 @@ WITH cells AS (
         sum(computed_prompt_tokens) AS computed,
         coalesce(sum(prompt_tokens - cached_prompt_tokens) FILTER (first_output_s IS NOT NULL), 0) AS shown,
         coalesce(sum(prompt_tokens) FILTER (first_output_s IS NOT NULL), 0) AS counter,
-        avg(least((cached_prompt_tokens + computed_prompt_tokens) / prompt_tokens, 1)) FILTER (ended = 'aborted')
-            AS progress,
-        avg(least((cached_prompt_tokens + computed_prompt_tokens) / prompt_tokens, 1))
+        avg(least((cached_prompt_tokens + computed_prompt_tokens) / prompt_tokens, 1) ORDER BY execution_id)
+            FILTER (ended = 'aborted') AS progress,
+        avg(least((cached_prompt_tokens + computed_prompt_tokens) / prompt_tokens, 1) ORDER BY execution_id)
             FILTER (ended = 'aborted' AND first_output_s IS NULL) AS progress_before_first
     FROM executions
     GROUP BY ALL
@@ -25,9 +25,9 @@ SELECT
     fleet,
     round(avg(computed))::BIGINT AS computed_prompt_tokens,
     round(avg(counter))::BIGINT AS counter_prompt_tokens,
-    avg(1 - shown / nullif(computed, 0)) AS counter_shortfall,
-    avg(progress) AS prefill_progress_at_abort,
-    avg(progress_before_first) AS prefill_progress_before_first_token
+    avg(1 - shown / nullif(computed, 0) ORDER BY seed) AS counter_shortfall,
+    avg(progress ORDER BY seed) AS prefill_progress_at_abort,
+    avg(progress_before_first ORDER BY seed) AS prefill_progress_before_first_token
 FROM cells
 JOIN policies USING (policy)
 GROUP BY policy, profile, fleet, position

@@ -21,10 +21,10 @@ SELECT
     fleet,
     phase,
     round(avg(calls))::BIGINT AS calls,
-    avg(rate) AS delivered_call_rate,
+    avg(rate ORDER BY seed) AS delivered_call_rate,
     min(rate) AS delivered_call_rate_low,
     max(rate) AS delivered_call_rate_high,
-    avg(on_time) AS on_time_rate,
+    avg(on_time ORDER BY seed) AS on_time_rate,
     round(avg(too_long))::BIGINT AS too_long
 FROM cells
 JOIN policies USING (policy)

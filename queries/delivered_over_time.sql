@@ -30,10 +30,10 @@ SELECT
     avg(arrivals) AS arrivals,
     avg(delivered) AS delivered,
     avg(on_time) AS on_time,
-    avg(delivered / arrivals) AS delivered_rate,
+    avg(delivered / arrivals ORDER BY seed) AS delivered_rate,
     min(delivered / arrivals) AS delivered_rate_low,
     max(delivered / arrivals) AS delivered_rate_high,
-    avg(on_time / arrivals) AS on_time_rate
+    avg(on_time / arrivals ORDER BY seed) AS on_time_rate
 FROM cells CROSS JOIN bins
 JOIN policies USING (policy)
 GROUP BY policy, profile, fleet, position, bin, width_s

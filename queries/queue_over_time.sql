@@ -18,7 +18,7 @@ fleets AS (
 ),
 cells AS (
     SELECT policy, profile, fleet, seed, floor(sample_s / width_s) AS bin,
-        avg(waiting) AS waiting, avg(running) AS running, avg(used) AS used
+        avg(waiting) AS waiting, avg(running) AS running, avg(used ORDER BY sample_s) AS used
     FROM fleets CROSS JOIN bins
     GROUP BY ALL
 ),
@@ -29,11 +29,11 @@ SELECT
     fleet,
     bin * width_s AS start_s,
     (bin + 1) * width_s AS end_s,
-    sum(waiting) / seeds AS waiting,
+    sum(waiting ORDER BY seed) / seeds AS waiting,
     CASE WHEN count(*) < seeds THEN 0 ELSE min(waiting) END AS waiting_low,
     max(waiting) AS waiting_high,
-    sum(running) / seeds AS running,
-    sum(used) / seeds AS used_kv_share
+    sum(running ORDER BY seed) / seeds AS running,
+    sum(used ORDER BY seed) / seeds AS used_kv_share
 FROM cells CROSS JOIN bins
 JOIN seeds USING (policy, profile, fleet)
 JOIN policies USING (policy)

@@ -74,7 +74,7 @@ SELECT
         THEN quantile_disc(coalesce(recovery_s, 'infinity'::DOUBLE), 0.5) END AS recovery_time_s,
     max(observed_s) AS observed_s,
     max(observed_calls) AS observed_calls,
-    avg(since.rate) AS delivered_call_rate
+    avg(since.rate ORDER BY seed) AS delivered_call_rate
 FROM cells JOIN since USING (policy, profile, fleet, seed)
 JOIN policies USING (policy)
 GROUP BY policy, profile, fleet, position

@@ -18,8 +18,8 @@ SELECT
     avg(attempts) AS attempts,
     avg(coalesce(executions, 0)) AS executions,
     avg(coalesce(admitted, 0)) AS admitted,
-    avg(attempts / calls) AS retry_amplification,
-    avg(coalesce(admitted, 0) / calls) AS execution_amplification
+    avg(attempts / calls ORDER BY seed) AS retry_amplification,
+    avg(coalesce(admitted, 0) / calls ORDER BY seed) AS execution_amplification
 FROM c LEFT JOIN e USING (policy, profile, fleet, seed)
 JOIN policies USING (policy)
 GROUP BY policy, profile, fleet, position

@@ -27,7 +27,7 @@ SELECT
     fleet,
     figure,
     any_value(seen.value) AS observed,
-    avg(replayed.value) AS predicted,
+    avg(replayed.value ORDER BY seed) AS predicted,
     min(replayed.value) AS low,
     max(replayed.value) AS high
 FROM seen JOIN replayed USING (figure)

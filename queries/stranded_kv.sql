@@ -18,7 +18,7 @@ SELECT
     avg(kv_block) / 1e9 AS kv_block_s,
     avg(stranded_block) / 1e9 AS stranded_kv_block_s,
     avg(stranded) / 1e6 AS stranded_kv_request_ms,
-    avg(stranded_block / nullif(kv_block, 0)) AS stranded_frac
+    avg(stranded_block / nullif(kv_block, 0) ORDER BY seed) AS stranded_frac
 FROM cells
 JOIN policies USING (policy)
 GROUP BY policy, profile, fleet, position

@@ -37,7 +37,7 @@ SELECT
     coalesce(avg(unresolved), 0) / 1e9 AS unresolved_gpu_s,
     coalesce(avg(salvaged), 0) / 1e9 AS salvaged_gpu_s,
     coalesce(avg(abandoned - salvaged), 0) / 1e9 AS abandoned_net_gpu_s,
-    avg(waste / nullif(busy, 0)) AS wasted_compute_frac,
+    avg(waste / nullif(busy, 0) ORDER BY seed) AS wasted_compute_frac,
     min(waste / nullif(busy, 0)) AS wasted_compute_frac_low,
     max(waste / nullif(busy, 0)) AS wasted_compute_frac_high
 FROM shares
