@@ -341,14 +341,18 @@ class Recorder:
         if self.log is None:
             return
         try:
-            while self.in_flight and any(step[0] is output for step in self.in_flight):
-                step, since, counts, rows = self.in_flight.popleft()
-                if step is output:
-                    began = max(since, self.last_end)
-                    times = (since + self.offset, began + self.offset, until + self.offset)
-                    self.log.put("step", len(rows[0]), self.steps, times, counts, *rows)
-                    self.steps += 1
-                    self.last_end = until
+            flying = self.in_flight
+            if not flying or (flying[0][0] is not output and not any(step[0] is output for step in flying)):
+                return
+            step, since, counts, rows = flying.popleft()
+            while step is not output:
+                # vLLM never asked for the outputs of this one.
+                step, since, counts, rows = flying.popleft()
+            began = max(since, self.last_end)
+            times = (since + self.offset, began + self.offset, until + self.offset)
+            self.log.put("step", len(rows[0]), self.steps, times, counts, *rows)
+            self.steps += 1
+            self.last_end = until
         except Exception as error:
             self.give_up(error)
 
