@@ -19,8 +19,13 @@ The engine's thread only notes what vLLM has computed anyway; another thread mak
 hundred rows at a time. At most `ROWS_MOST` rows wait for it; what comes on top is dropped, and the log says how much. A
 file that cannot be written ends the log, with one warning, and never the engine.
 
-COST_TABLE
-The other thread takes about 0.4 us for each row, spread over the second in slices of at most 0.2 ms.
+Microseconds of CPU for a step of decoding requests, under vLLM 0.33's scheduler on a busy two-core machine (medians by
+scripts/bench_step_log.py):
+
+    requests    vLLM's scheduler    the log adds    the other thread takes
+           1                 101              22                         8
+          64                 924              31                        35
+         256               3,848              67                       126
 
 The lines, by `kind` (times are Unix seconds; `n` is the number of a request, counted from 0):
 

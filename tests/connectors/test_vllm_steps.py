@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from connectors.vllm_steps import read_step_log
+from connectors.gateway import Gateway
+from connectors.registry import connector, guess
+from connectors.vllm_steps import VllmSteps, read_step_log
 from trace_schema.errors import BadInput
 
+INCIDENT = Path(__file__).parents[2] / "examples" / "overload-incident"
 CONFIG = {"kind": "config", "budget": 256, "seqs": 8, "blocks": 400, "block_size": 16}
 STEP = {"kind": "step", "t0": 1.0, "t1": 1.5, "rows": [["a", 100, 0, 300], ["b", 1, 40, 40]]}
 EVENTS = [
@@ -60,3 +63,49 @@ def test_a_file_without_a_step_is_refused(tmp_path: Path) -> None:
     path.write_bytes(text(CONFIG))
     with pytest.raises(BadInput, match=r"steps.jsonl: holds no step of a scheduler"):
         read_step_log(str(path))
+
+
+def test_a_recorded_step_log_is_a_trace_that_agrees_with_the_clients_log() -> None:
+    path = str(INCIDENT / "cancel.steps.jsonl.gz")
+    (batch,) = VllmSteps(VllmSteps.Options()).read(path)
+    (log,) = Gateway().read(str(INCIDENT / "cancel.attempts.jsonl"))
+    assert batch.rows_read == batch.attempts.num_rows == read_step_log(path).adds
+    sent = {row["source_request_id"]: row for row in log.attempts.to_pylist()}
+    agreeing = 0
+    # The recording was cut right after a request was added.
+    last = max(batch.attempts["source_row"].to_pylist())
+    for row in batch.attempts.to_pylist():
+        client = sent.get("-".join(row["source_request_id"].split("-")[1:3]))
+        if client is None or row["source_row"] == last:
+            continue
+        assert row["prompt_tokens"] == client["prompt_tokens"]
+        assert row["max_tokens"] == client["output_tokens"]
+        if client["status"] == "ok":
+            assert (row["status"], row["output_tokens"]) == ("ok", client["output_tokens"])
+            assert 0 <= client["e2e_s"] - row["e2e_s"] < 0.5
+        agreeing += (row["status"] == "ok") == (client["status"] == "ok")
+    # Some answers were on their way when their client gave up.
+    assert agreeing >= 0.99 * batch.attempts.num_rows
+
+
+def test_a_step_log_is_known_by_its_first_line_in_either_layout() -> None:
+    header = b'{"kind":"header","format":2,"engine":{}}\n'
+    assert guess(header, "x")[0].name == "vllm_steps"
+    assert guess(text(CONFIG), "x")[0].name == "vllm_steps"
+    assert connector("vllm-steps").name == "vllm_steps"
+
+
+def test_requests_that_the_log_lost_sight_of_do_not_stop_the_reading(tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
+    header = {"kind": "header", "format": 2, "engine": {"max_num_seqs": 8, "watermark": None}}
+    add = {"kind": "add", "t": 1e9, "n": 0, "id": "a", "prompt": 30, "max": 2, "arrival": 1e9 + 5, "stops": 0}
+    rows = [[0, 30, 0], [-1, 1, -1], [7, 1, 90]]
+    step = {"kind": "step", "k": 0, "t0": 1e9 + 1, "t": 1e9 + 1, "t1": 1e9 + 2, "rows": rows}
+    lost = {"kind": "dropped", "steps": 2, "events": 1}
+    path.write_bytes(text(header, add, step, lost, {"kind": "abort", "t": 1e9 + 3, "n": 7}))
+    log = read_step_log(str(path))
+    assert (log.rows.tolist(), log.lost_steps, log.config and log.config.settings) == ([3], 2, {"max_num_seqs": 8})
+    (batch,) = VllmSteps(VllmSteps.Options()).read(str(path))
+    (row,) = batch.attempts.to_pylist()
+    assert (row["status"], row["received_tokens"], row["arrival_s"], row["ttft_s"]) == ("unknown", 1, 1e9, 2.0)
+    assert batch.dropped.total == 3
