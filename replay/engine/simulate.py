@@ -146,33 +146,34 @@ def run(state: st.State, on_progress: Progress | None = None) -> st.State:
 
 
 def results(state: st.State, ids: npt.NDArray[np.int64], end_s: float, *, steps: bool) -> Results:
-    """The tables of a run that came to its end at `end_s`; `ids` are the numbers of its calls."""
+    """The tables of a run that came to its end at `end_s`; `ids` are the numbers of its calls. Uses up `state`."""
     state.progress["now"] = end_s
     loop.close_books(state)
     state.calls["status"][state.progress["next_call"] :] = st.LIVE
-    attempts = state.attempts[: state.progress["attempts"]]
-    executions = state.executions[: state.progress["executions"]]
-    idle = idle_e2e_s(state)
+    idle_s, travel_s = idle_e2e_s(state)
+    replicas = tables.replicas_table(state, end_s)
+    fates = np.zeros(int(state.progress["executions"]), np.int8)
+    attempts = tables.attempt_outcomes(state, ids, fates)
+    executions = tables.executions_table(state, ids, fates)
     return Results(
-        calls=tables.call_outcomes(state, ids, idle),
-        attempts=tables.attempt_outcomes(attempts, ids),
-        executions=tables.executions_table(state, attempts, executions, ids),
+        calls=tables.call_outcomes(state, ids, idle_s, travel_s),
+        attempts=attempts,
+        executions=executions,
         timeline=tables.timeline(state.samples[: state.progress["samples"]]),
-        replicas=tables.replicas_table(state, end_s),
+        replicas=replicas,
         steps=tables.steps_table(state.steps[: state.progress["traced_steps"]]) if steps else None,
     )
 
 
-def idle_e2e_s(state: st.State) -> npt.NDArray[np.float64]:
-    """Seconds from arrival to the whole response of each call, were it alone on the fastest replica for it."""
-    travel = 2.0 * (float(state.settings["to_gateway"]) + float(state.settings["to_engine"]))
-    best = np.full(len(state.calls), np.inf)
+def idle_e2e_s(state: st.State) -> tuple[npt.NDArray[np.float64], float]:
+    """Seconds that each call would take, were it alone on the fastest replica for it; and seconds of travel."""
+    best = np.empty(0)
     _, first_of_kind = np.unique(state.replicas["table"], return_index=True)
     for r in first_of_kind:
-        seconds = np.zeros(len(state.calls))
+        seconds = np.empty(len(state.calls))
         loop.idle_seconds(state, r, seconds)
-        best = np.minimum(best, seconds)
-    return best + travel
+        best = np.minimum(best, seconds, out=best) if len(best) else seconds
+    return best, 2.0 * (float(state.settings["to_gateway"]) + float(state.settings["to_engine"]))
 
 
 def schedule_requests(

@@ -2,151 +2,160 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from replay.engine import columns as cols
 from replay.engine import state as st
-from trace_schema.fields import TableSchema
+from replay.engine.memory import release
+from trace_schema.fields import Field, TableSchema
 from trace_schema.results import ATTEMPT_OUTCOMES, CALL_OUTCOMES, EXECUTIONS, REPLICAS, STEPS, TIMELINE
 
-CALL_OUTCOME = ("unresolved", "delivered", "cancelled", "failed", "failed", "failed")
-CALL_REASON = (None, None, None, "retries_exhausted", "budget_exhausted", "rejected:too_long")
-ATTEMPT_OUTCOME = ("unresolved", "ok", "timeout", "cancelled", "rejected")
-ENDED = ("running_at_end", "finished", "aborted", "never_admitted")
-FATE = ("lost", "delivered", "user_cancelled_stream", "duplicate", "running_at_end")
+ROWS_AT_ONCE = 65_536
+"""Rows that are written before the records that they came from are given back."""
+LINE, SKEW_LINES = 64, 5
+"""Bytes of a cache line, and lines between two columns: were all to start at the same place of a page, the lines of one
+row would compete for the same places of the cache."""
 
 Array = npt.NDArray[Any]
+Words = Sequence[str | None]
+
+
+class Sheet:
+    """The columns of a table of `rows` rows, to be written in compiled code; then an Arrow table over the same memory.
+
+    `words` are the words of each text column.
+    """
+
+    def __init__(self, schema: TableSchema, rows: int, words: Mapping[str, Words]) -> None:
+        self.schema, self.rows = schema, rows
+        sizes = {name: size for field in schema.fields for name, size in sizes_of(field, rows)}
+        starts = np.cumsum([0] + [size // LINE * LINE + (1 + SKEW_LINES) * LINE for size in sizes.values()])
+        memory = np.empty(int(starts[-1]), np.uint8)
+        self.buffers = {name: memory[at : at + n] for (name, n), at in zip(sizes.items(), starts[:-1], strict=True)}
+        self.columns = {field.name: self.column(field, words.get(field.name, ())) for field in schema.fields}
+
+    def column(self, field: Field, words: Words) -> Any:
+        """A column as the kernels take it."""
+        values = self.buffers[field.name]
+        if field.type == pa.bool_():
+            values[:] = 0
+            return values
+        valid = self.buffers.get(f"{field.name} valid", np.zeros(1, np.uint8))
+        valid[:] = 0
+        if field.type != pa.string():
+            return cols.Column(values.view(field.type.to_pandas_dtype()), valid)
+        spelling, lengths = np.zeros((len(words), cols.LETTERS_MAX), np.uint8), np.full(len(words), -1, np.int32)
+        for code, word in enumerate(words):
+            if word is not None:
+                lengths[code] = len(word)
+                spelling[code, : len(word)] = np.frombuffer(word.encode("ascii"), np.uint8)
+        ends = values.view(np.int32)
+        ends[0] = 0
+        return cols.Words(ends, self.buffers[f"{field.name} letters"], valid, spelling, lengths)
+
+    def table(self) -> pa.Table:
+        """What has been written."""
+        return pa.Table.from_arrays([self.array(field) for field in self.schema.fields], schema=self.schema.arrow)
+
+    def array(self, field: Field) -> pa.Array:
+        """A column as Arrow takes it; without bits of validity where nothing is null."""
+        data = [pa.py_buffer(self.buffers[field.name])]
+        if field.type == pa.string():
+            ends = self.columns[field.name].ends
+            data.append(pa.py_buffer(self.buffers[f"{field.name} letters"][: ends[self.rows]]))
+        if field.nullable:
+            valid = pa.py_buffer(self.buffers[f"{field.name} valid"])
+            array = pa.Array.from_buffers(field.type, self.rows, [valid, *data])
+            if array.null_count:
+                return array
+        return pa.Array.from_buffers(field.type, self.rows, [None, *data])
+
+
+def sizes_of(field: Field, rows: int) -> list[tuple[str, int]]:
+    """Name and bytes of each buffer of a column."""
+    bits = rows // 8 + 1
+    sizes = [(f"{field.name} valid", bits)] if field.nullable else []
+    if field.type == pa.bool_():
+        return [(field.name, bits), *sizes]
+    if field.type == pa.string():
+        return [(field.name, 4 * (rows + 1)), (f"{field.name} letters", cols.LETTERS_MAX * (rows + 1)), *sizes]
+    return [(field.name, rows * field.type.bit_width // 8), *sizes]
 
 
 def table(schema: TableSchema, **columns: Any) -> pa.Table:
-    """A table of `schema`, from arrays by field name; infinity and -1 become null where a field may be null."""
-    arrays = []
-    for field in schema.fields:
-        values = columns[field.name]
-        if isinstance(values, pa.Array):
-            arrays.append(values.cast(field.type))
-            continue
-        mask = None
-        if field.nullable:
-            mask = np.isinf(values) if values.dtype.kind == "f" else values < 0
-        arrays.append(pa.array(np.ascontiguousarray(values), mask=mask).cast(field.type))
+    """A table of `schema`, from arrays by field name; none is null."""
+    arrays = [pa.array(np.ascontiguousarray(columns[field.name])).cast(field.type) for field in schema.fields]
     return pa.Table.from_arrays(arrays, schema=schema.arrow)
 
 
-def names(codes: Array, of: Sequence[str | None]) -> pa.Array:
+def names(codes: Array, of: Words) -> pa.Array:
     """Text for small codes."""
     return pa.array(of, pa.string()).take(pa.array(codes.astype(np.int64)))
 
 
-def whole_ns(fs: Array) -> Array:
-    """Femtoseconds to the nearest nanosecond."""
-    return (fs + 500_000) // 1_000_000
+def in_parts(rows: int) -> list[tuple[int, int]]:
+    """First row and end of each part of a table."""
+    return [(first, min(first + ROWS_AT_ONCE, rows)) for first in range(0, rows, ROWS_AT_ONCE)]
 
 
-def call_outcomes(state: st.State, ids: Array, idle_e2e_s: Array) -> pa.Table:
-    """CALL_OUTCOMES of the calls numbered `ids`. `idle_e2e_s`: time that each would take on an idle replica."""
-    calls = state.calls
-    patience = calls["leaves_at"] - calls["arrival"]
-    too_long = calls["status"] == st.TOO_LONG
-    return table(
-        CALL_OUTCOMES,
-        call_id=ids,
-        arrival_s=calls["arrival"],
-        prompt_tokens=calls["prompt"],
-        output_tokens=calls["output"],
-        client_timeout_s=calls["timeout"],
-        user_cancel_s=patience,
-        idle_e2e_s=np.where(too_long, np.inf, idle_e2e_s),
-        eligible=(patience > idle_e2e_s) & ~too_long,
-        outcome=names(calls["status"], CALL_OUTCOME),
-        reason=names(calls["status"], CALL_REASON),
-        first_token_s=calls["first_token"],
-        end_s=calls["end"],
-        attempts=calls["attempts"],
-        delivered_execution_id=calls["delivered_by"],
-    )
+def attempt_outcomes(state: st.State, ids: Array, fates: Array) -> pa.Table:
+    """ATTEMPT_OUTCOMES of the calls numbered `ids`. Enters into `fates`, one for each execution, what they decide.
+
+    The attempts of `state` are gone afterwards.
+    """
+    rows = int(state.progress["attempts"])
+    sheet = Sheet(ATTEMPT_OUTCOMES, rows, {"outcome": cols.ATTEMPT_OUTCOME})
+    to = cols.AttemptColumns(**sheet.columns)
+    for first, end in in_parts(rows):
+        cols.write_attempts(state.attempts, state.calls, ids, fates, first, end, to)
+        release(state.attempts, first, end)
+    return sheet.table()
 
 
-def attempt_outcomes(attempts: Array, ids: Array) -> pa.Table:
-    """ATTEMPT_OUTCOMES of the calls numbered `ids`."""
-    return table(
-        ATTEMPT_OUTCOMES,
-        attempt_id=np.arange(len(attempts)),
-        call_id=ids[attempts["call"]],
-        attempt=attempts["number"],
-        execution_id=attempts["execution"],
-        joined=attempts["joined"].astype(bool),
-        start_s=attempts["start"],
-        first_token_s=attempts["first_token"],
-        end_s=attempts["end"],
-        outcome=names(attempts["status"], ATTEMPT_OUTCOME),
-    )
+def executions_table(state: st.State, ids: Array, fates: Array) -> pa.Table:
+    """EXECUTIONS of the calls numbered `ids`. `fates` is what `attempt_outcomes` has entered.
+
+    The executions of `state` are gone afterwards.
+    """
+    rows = int(state.progress["executions"])
+    sheet = Sheet(EXECUTIONS, rows, {"ended": cols.ENDED, "fate": cols.FATE})
+    to = cols.ExecutionColumns(**sheet.columns)
+    parts = in_parts(rows)
+    for (first, end), pages in zip(parts, pages_done(state.executions["ledger"], parts), strict=True):
+        cols.write_executions(state.executions, state.ledgers, state.calls, ids, fates, first, end, to)
+        release(state.executions, first, end)
+        release(state.ledgers, 0, pages)
+    return sheet.table()
 
 
-def fates(state: st.State, attempts: Array, executions: Array) -> Array:
-    """Codes into FATE, first match."""
-    n = len(executions)
-    fate = np.zeros(n, np.int64)
-    alive = executions["status"] <= st.RUNNING
-    fate[alive] = FATE.index("running_at_end")
-    delivered = (state.calls["status"] == st.DELIVERED)[executions["call"]]
-    elsewhere = delivered & (executions["status"] == st.FINISHED)
-    fate[elsewhere] = FATE.index("duplicate")
-    left = attempts[(attempts["status"] == st.CANCELLED) & (attempts["first_token"] < np.inf)]
-    streamed = (state.calls["stream"] == st.STREAMED)[left["call"]]
-    fate[left["execution"][streamed]] = FATE.index("user_cancelled_stream")
-    fate[attempts["execution"][attempts["status"] == st.OK]] = FATE.index("delivered")
-    return fate
+def pages_done(pages: Array, parts: Sequence[tuple[int, int]]) -> list[int]:
+    """For each of `parts` of the executions, the first page of the ledger that a later one has; `pages` is whose."""
+    done: list[int] = []
+    later = int(np.iinfo(pages.dtype).max)
+    for first, end in reversed(parts):
+        done.append(later)
+        part = pages[first:end]
+        later = min(later, int(part[part != st.NO_PAGE].min(initial=later)))
+    return done[::-1]
 
 
-def executions_table(state: st.State, attempts: Array, executions: Array, ids: Array) -> pa.Table:
-    """EXECUTIONS of the calls numbered `ids`."""
-    admitted = executions["ledger"] != st.NO_PAGE
-    pages = state.ledgers.take(executions["ledger"])
-    status = executions["status"]
-    ended = np.select(
-        [status == st.FINISHED, (status == st.ABORTED) & admitted, status == st.ABORTED],
-        [ENDED.index("finished"), ENDED.index("aborted"), ENDED.index("never_admitted")],
-        ENDED.index("running_at_end"),
-    )
-    prefill = whole_ns(pages["attended_prefill"]), whole_ns(pages["orphan_prefill"])
-    computed = np.maximum(pages["computed_prompt"], 1)
-    salvaged = (prefill[0] + prefill[1]) * (np.minimum(pages["salvaged_tokens"], computed) / computed)
-    return table(
-        EXECUTIONS,
-        execution_id=np.arange(len(executions)),
-        call_id=ids[executions["call"]],
-        replica=executions["replica"],
-        attempts=executions["attempts"],
-        queued_s=executions["queued"],
-        admitted_s=executions["admitted"],
-        first_output_s=executions["first_output"],
-        end_s=executions["end"],
-        ended=names(ended, ENDED),
-        fate=names(fates(state, attempts, executions), FATE),
-        prompt_tokens=executions["prompt"],
-        cached_prompt_tokens=pages["cached"],
-        computed_prompt_tokens=pages["computed_prompt"],
-        computed_output_tokens=executions["outputs"],
-        recomputed_tokens=pages["recomputed"],
-        preemptions=pages["preemptions"],
-        attended_prefill_ns=prefill[0],
-        attended_decode_ns=whole_ns(pages["attended_decode"]),
-        orphan_prefill_ns=prefill[1],
-        orphan_decode_ns=whole_ns(pages["orphan_decode"]),
-        recompute_ns=whole_ns(pages["recompute"]),
-        poll_ns=whole_ns(pages["poll"]),
-        held_slot_ns=whole_ns(pages["held_slot"]),
-        marginal_ns=whole_ns(pages["marginal"]),
-        kv_block_ns=pages["kv_block"],
-        stranded_kv_block_ns=pages["stranded_kv_block"],
-        stranded_kv_ns=pages["stranded_kv"],
-        salvaged_ns=salvaged.astype(np.int64),
-    )
+def call_outcomes(state: st.State, ids: Array, idle_s: Array, travel_s: float) -> pa.Table:
+    """CALL_OUTCOMES of the calls numbered `ids`, which would take `idle_s + travel_s` seconds on an idle replica.
+
+    The calls of `state` are gone afterwards.
+    """
+    rows = len(state.calls)
+    sheet = Sheet(CALL_OUTCOMES, rows, {"outcome": cols.CALL_OUTCOME, "reason": cols.CALL_REASON})
+    to = cols.CallColumns(**sheet.columns)
+    for first, end in in_parts(rows):
+        cols.write_calls(state.calls, ids, idle_s, travel_s, first, end, to)
+        release(state.calls, first, end)
+    return sheet.table()
 
 
 def timeline(samples: Array) -> pa.Table:

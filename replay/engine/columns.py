@@ -1,0 +1,284 @@
+"""The rows of the result tables, column by column, from the records of a run: one pass over the records of each table.
+
+Columns lie as Arrow has them: values side by side, validity and truth as bits, words as letters and where they end.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from replay.engine.kernel import entry, hot
+from replay.engine.state import (
+    ABORTED,
+    CANCELLED,
+    DELIVERED,
+    FINISHED,
+    INFINITY,
+    NO_PAGE,
+    OK,
+    RUNNING,
+    STREAMED,
+    TOO_LONG,
+)
+
+CALL_OUTCOME = ("unresolved", "delivered", "cancelled", "failed", "failed", "failed")
+CALL_REASON = (None, None, None, "retries_exhausted", "budget_exhausted", "rejected:too_long")
+ATTEMPT_OUTCOME = ("unresolved", "ok", "timeout", "cancelled", "rejected")
+ENDED = ("running_at_end", "finished", "aborted", "never_admitted")
+FATE = ("lost", "delivered", "user_cancelled_stream", "duplicate", "running_at_end")
+RUNNING_AT_END, ENDED_FINISHED, ENDED_ABORTED, NEVER_ADMITTED = 0, 1, 2, 3
+LOST, FATE_DELIVERED, USER_CANCELLED_STREAM, DUPLICATE, FATE_RUNNING = 0, 1, 2, 3, 4
+LETTERS_MAX = 24
+"""Room for the longest word. All of it is copied, and the next word is written over what is too much."""
+
+
+class Column(NamedTuple):
+    """Numbers, and a bit for each that is not null."""
+
+    values: Any
+    valid: Any
+
+
+class Words(NamedTuple):
+    """Text: word i ends at `ends[i + 1]` of `letters`; a bit for each that is not null.
+
+    `spelling` and `lengths` are the words that there are, by code; a length of -1 is null.
+    """
+
+    ends: Any
+    letters: Any
+    valid: Any
+    spelling: Any
+    lengths: Any
+
+
+class CallColumns(NamedTuple):
+    """Columns of CALL_OUTCOMES."""
+
+    call_id: Column
+    arrival_s: Column
+    prompt_tokens: Column
+    output_tokens: Column
+    client_timeout_s: Column
+    user_cancel_s: Column
+    idle_e2e_s: Column
+    eligible: Any
+    outcome: Words
+    reason: Words
+    first_token_s: Column
+    end_s: Column
+    attempts: Column
+    delivered_execution_id: Column
+
+
+class AttemptColumns(NamedTuple):
+    """Columns of ATTEMPT_OUTCOMES."""
+
+    attempt_id: Column
+    call_id: Column
+    attempt: Column
+    execution_id: Column
+    joined: Any
+    start_s: Column
+    first_token_s: Column
+    end_s: Column
+    outcome: Words
+
+
+class ExecutionColumns(NamedTuple):
+    """Columns of EXECUTIONS."""
+
+    execution_id: Column
+    call_id: Column
+    replica: Column
+    attempts: Column
+    queued_s: Column
+    admitted_s: Column
+    first_output_s: Column
+    end_s: Column
+    ended: Words
+    fate: Words
+    prompt_tokens: Column
+    cached_prompt_tokens: Column
+    computed_prompt_tokens: Column
+    computed_output_tokens: Column
+    recomputed_tokens: Column
+    preemptions: Column
+    attended_prefill_ns: Column
+    attended_decode_ns: Column
+    orphan_prefill_ns: Column
+    orphan_decode_ns: Column
+    recompute_ns: Column
+    poll_ns: Column
+    held_slot_ns: Column
+    marginal_ns: Column
+    kv_block_ns: Column
+    stranded_kv_block_ns: Column
+    stranded_kv_ns: Column
+    salvaged_ns: Column
+
+
+@hot
+def mark(bits: Any, i: int, holds: bool) -> None:
+    """Set bit `i`, which is 0, where it holds."""
+    bits[i >> 3] |= holds << (i & 7)
+
+
+@hot
+def put_time(column: Column, i: int, time: float) -> None:
+    """An instant or a duration; infinity is null."""
+    column.values[i] = time
+    mark(column.valid, i, time < INFINITY)
+
+
+@hot
+def put_id(column: Column, i: int, number: int) -> None:
+    """A number that is null below 0."""
+    column.values[i] = number
+    mark(column.valid, i, number >= 0)
+
+
+@hot
+def put_word(words: Words, i: int, code: int) -> None:
+    """The word for `code`."""
+    at = words.ends[i]
+    for k in range(LETTERS_MAX):
+        words.letters[at + k] = words.spelling[code, k]
+    words.ends[i + 1] = at + words.lengths[code]
+
+
+@hot
+def put_word_or_null(words: Words, i: int, code: int) -> None:
+    """The word for `code`, or null where there is none."""
+    if words.lengths[code] < 0:
+        words.ends[i + 1] = words.ends[i]
+    else:
+        put_word(words, i, code)
+        mark(words.valid, i, True)
+
+
+@hot
+def whole_ns(fs: int) -> int:
+    """Femtoseconds to the nearest nanosecond."""
+    return (fs + 500_000) // 1_000_000
+
+
+@entry
+def write_calls(calls: Any, ids: Any, idle_s: Any, travel_s: float, first: int, end: int, to: CallColumns) -> None:
+    """Rows `first` to `end` of CALL_OUTCOMES. `idle_s`: time of each call on an idle replica, without `travel_s`."""
+    for c in range(first, end):
+        call = calls[c]
+        patience = call.leaves_at - call.arrival
+        too_long = call.status == TOO_LONG
+        idle = INFINITY if too_long else idle_s[c] + travel_s
+        to.call_id.values[c] = ids[c]
+        to.arrival_s.values[c] = call.arrival
+        to.prompt_tokens.values[c] = call.prompt
+        to.output_tokens.values[c] = call.output
+        put_time(to.client_timeout_s, c, call.timeout)
+        put_time(to.user_cancel_s, c, patience)
+        put_time(to.idle_e2e_s, c, idle)
+        mark(to.eligible, c, patience > idle_s[c] + travel_s and not too_long)
+        put_word(to.outcome, c, call.status)
+        put_word_or_null(to.reason, c, call.status)
+        put_time(to.first_token_s, c, call.first_token)
+        put_time(to.end_s, c, call.end)
+        to.attempts.values[c] = call.attempts
+        put_id(to.delivered_execution_id, c, call.delivered_by)
+
+
+@entry
+def write_attempts(attempts: Any, calls: Any, ids: Any, fates: Any, first: int, end: int, to: AttemptColumns) -> None:
+    """Rows `first` to `end` of ATTEMPT_OUTCOMES. Enters into `fates` what attempts decide of their executions."""
+    for a in range(first, end):
+        attempt = attempts[a]
+        x = attempt.execution
+        to.attempt_id.values[a] = a
+        to.call_id.values[a] = ids[attempt.call]
+        to.attempt.values[a] = attempt.number
+        put_id(to.execution_id, a, x)
+        mark(to.joined, a, attempt.joined != 0)
+        to.start_s.values[a] = attempt.start
+        put_time(to.first_token_s, a, attempt.first_token)
+        put_time(to.end_s, a, attempt.end)
+        put_word(to.outcome, a, attempt.status)
+        if attempt.status == OK:
+            fates[x] = FATE_DELIVERED
+        elif (
+            attempt.status == CANCELLED
+            and attempt.first_token < INFINITY
+            and calls[attempt.call].stream == STREAMED
+            and fates[x] != FATE_DELIVERED
+        ):
+            fates[x] = USER_CANCELLED_STREAM
+
+
+@hot
+def fate_of(execution: Any, call: Any, from_attempts: int) -> int:
+    """Code into FATE; `from_attempts` is what its attempts have decided, if anything."""
+    if from_attempts != LOST:
+        return from_attempts
+    if call.status == DELIVERED and execution.status == FINISHED:
+        return DUPLICATE
+    if execution.status <= RUNNING:
+        return FATE_RUNNING
+    return LOST
+
+
+@hot
+def ended_of(execution: Any) -> int:
+    """Code into ENDED."""
+    if execution.status == FINISHED:
+        return ENDED_FINISHED
+    if execution.status != ABORTED:
+        return RUNNING_AT_END
+    return ENDED_ABORTED if execution.ledger != NO_PAGE else NEVER_ADMITTED
+
+
+@entry
+def write_executions(
+    executions: Any,
+    ledgers: Any,
+    calls: Any,
+    ids: Any,
+    fates: Any,
+    first: int,
+    end: int,
+    to: ExecutionColumns,
+) -> None:
+    """Rows `first` to `end` of EXECUTIONS. `fates`: what `write_attempts` has decided."""
+    for x in range(first, end):
+        execution = executions[x]
+        page = ledgers[execution.ledger]
+        to.execution_id.values[x] = x
+        to.call_id.values[x] = ids[execution.call]
+        to.replica.values[x] = execution.replica
+        to.attempts.values[x] = execution.attempts
+        to.queued_s.values[x] = execution.queued
+        put_time(to.admitted_s, x, execution.admitted)
+        put_time(to.first_output_s, x, execution.first_output)
+        put_time(to.end_s, x, execution.end)
+        put_word(to.ended, x, ended_of(execution))
+        put_word(to.fate, x, fate_of(execution, calls[execution.call], fates[x]))
+        to.prompt_tokens.values[x] = execution.prompt
+        to.cached_prompt_tokens.values[x] = page.cached
+        to.computed_prompt_tokens.values[x] = page.computed_prompt
+        to.computed_output_tokens.values[x] = execution.outputs
+        to.recomputed_tokens.values[x] = page.recomputed
+        to.preemptions.values[x] = page.preemptions
+        attended = whole_ns(page.attended_prefill)
+        orphan = whole_ns(page.orphan_prefill)
+        to.attended_prefill_ns.values[x] = attended
+        to.attended_decode_ns.values[x] = whole_ns(page.attended_decode)
+        to.orphan_prefill_ns.values[x] = orphan
+        to.orphan_decode_ns.values[x] = whole_ns(page.orphan_decode)
+        to.recompute_ns.values[x] = whole_ns(page.recompute)
+        to.poll_ns.values[x] = whole_ns(page.poll)
+        to.held_slot_ns.values[x] = whole_ns(page.held_slot)
+        to.marginal_ns.values[x] = whole_ns(page.marginal)
+        to.kv_block_ns.values[x] = page.kv_block
+        to.stranded_kv_block_ns.values[x] = page.stranded_kv_block
+        to.stranded_kv_ns.values[x] = page.stranded_kv
+        computed = max(page.computed_prompt, 1)
+        share = min(page.salvaged_tokens, computed) / computed
+        to.salvaged_ns.values[x] = int((attended + orphan) * share)
