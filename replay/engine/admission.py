@@ -37,6 +37,18 @@ def prefix_hits(S: State, rep: Replica, x: int, tokens: int) -> int:
 
 
 @hot
+def promised_blocks(S: State, rep: Replica, x: int) -> int:
+    """Blocks that a request is promised at admission: for its prompt and a share of its output limit; 0 for none.
+
+    At most all that there are: a limit may be larger than the pool, and the output is not.
+    """
+    if S.settings.reserve_share == 0.0:
+        return 0
+    tokens = S.executions[x].prompt + int(S.settings.reserve_share * S.calls[S.executions[x].call].reserve)
+    return min((tokens + S.settings.block_size - 1) // S.settings.block_size, rep.num_blocks - 1)
+
+
+@hot
 def drop(S: State, rep: Replica, x: int) -> None:
     """The request at the head of the queue turns out to be cancelled: it leaves, and stands in the list of those."""
     dequeue(S, rep, x)
@@ -69,7 +81,9 @@ def admit(S: State, rep: Replica, budget: int) -> int:
         reserve = rep.watermark if rep.running > 0 else 0
         n = min(tokens - count * size, limit, budget)
         wanted = count * size + n if S.settings.chunk_admission else tokens
-        if (wanted + size - 1) // size - count + idle_hits + reserve > rep.free:
+        promise = promised_blocks(S, rep, x)
+        crowded = promise > 0 and rep.promised + promise > rep.num_blocks - 1
+        if crowded or (wanted + size - 1) // size - count + idle_hits + reserve > rep.free:
             rep.blocked = BLOCKED_BY_BLOCKS
             break
         dequeue(S, rep, x)
@@ -78,6 +92,8 @@ def admit(S: State, rep: Replica, budget: int) -> int:
             new_ledger(S, x)
             S.executions[x].admitted = S.progress.now
             S.ledgers[S.executions[x].ledger].cached = min(count * size, S.executions[x].prompt)
+        S.executions[x].promised = promise
+        rep.promised += promise
         S.executions[x].status = RUNNING
         open_slot(S, slot)
         if count > 0:

@@ -93,9 +93,9 @@ def drain(S: State, rep: Replica, slot: int, computed: int) -> None:
     """The step just scheduled computes the slot's last token: it takes part in no other, and waits for its outputs."""
     S.slots[slot].kind = DRAINING
     S.slots[slot].offset = computed
-    S.slots[slot].last_scheduled = rep.clock
-    flight = S.flights[rep.index, rep.clock & 1]
-    place = 2 * rep.index + (rep.clock & 1)
+    S.slots[slot].last_scheduled = rep.steps
+    flight = S.flights[rep.index, rep.steps & 1]
+    place = 2 * rep.index + (rep.steps & 1)
     S.draining[place, flight.drained, 0] = slot
     S.draining[place, flight.drained, 1] = S.slots[slot].admission
     flight.drained += 1
@@ -160,6 +160,8 @@ def vacate(S: State, rep: Replica, slot: int, computed: int, held: int, lingers:
     else:
         rep.run_tail = left
     rep.running -= 1
+    rep.promised -= S.executions[x].promised
+    S.executions[x].promised = 0
     S.slots[slot].execution = NONE
     S.slots[slot].kind = EMPTY
     S.free_slots[rep.index, rep.slots_free] = slot

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from replay.engine.blocks import release_lingering
-from replay.engine.events import KV_IS_RELEASED, SCHEDULE, STEP_ENDS, post
+from replay.engine.events import CANCEL_IS_SEEN, KV_IS_RELEASED, SCHEDULE, STEP_ENDS, post, post_at
 from replay.engine.flights import give_back_rows, head_end
 from replay.engine.gateway import execution_ended
 from replay.engine.kernel import hot
@@ -11,6 +13,7 @@ from replay.engine.scheduler import abort
 from replay.engine.state import (
     BLOCKED_BY_BLOCKS,
     INFINITY,
+    NEXT_TOKEN,
     NONE,
     NOT_BLOCKED,
     ORACLE,
@@ -18,6 +21,8 @@ from replay.engine.state import (
     PUSH,
     QUEUED,
     RUNNING,
+    TIMER,
+    WHOLE,
     Replica,
     State,
 )
@@ -33,6 +38,31 @@ def abort_arrives(S: State, x: int) -> None:
         cancel_lies_ready(S, x)
     elif S.settings.detection == ORACLE:
         abort_at_once(S, x)
+    elif S.settings.detection == TIMER:
+        post_at(S, next_look(S, x), CANCEL_IS_SEEN, x)
+    elif S.settings.detection == NEXT_TOKEN:
+        if S.executions[x].status == RUNNING:
+            push_arrives(S, x)
+        else:
+            cancel_lies_ready(S, x)
+
+
+@hot
+def next_look(S: State, x: int) -> float:
+    """When the engine next looks whether the client of execution `x` is there: at multiples of the timer."""
+    c = S.executions[x].call
+    timer = S.settings.timer
+    if S.calls[c].stream != WHOLE and S.executions[x].first_output < INFINITY:
+        timer = S.settings.timer_streaming
+    since = S.executions[x].queued
+    if timer <= 0.0 or since == INFINITY:
+        return S.progress.now
+    return since + (math.floor((S.progress.now - since) / timer) + 1.0) * timer
+
+
+@hot
+def cancel_is_seen(S: State, x: int) -> None:
+    push_arrives(S, x)
 
 
 @hot

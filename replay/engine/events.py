@@ -18,7 +18,8 @@ EXECUTION_ARRIVES = 8
 SCHEDULE = 9  # last: the scheduler sees all that has arrived
 
 # Kinds of events that are not named by their priority alone.
-ATTEMPT_AT_GATEWAY, DISCONNECT_AT_GATEWAY, ORPHAN_EXPIRES, ANSWER, KV_IS_RELEASED = 10, 11, 12, 13, 14
+ATTEMPT_AT_GATEWAY, DISCONNECT_AT_GATEWAY, ORPHAN_EXPIRES, ANSWER = 10, 11, 12, 13
+KV_IS_RELEASED, CANCEL_IS_SEEN = 14, 15
 
 _PRIORITY_SHIFT = 48
 
@@ -28,6 +29,8 @@ def priority_of(kind: int) -> int:
     """Priority of a kind of event."""
     if kind == ANSWER:
         return DELIVER
+    if kind == CANCEL_IS_SEEN:
+        return ABORT_ARRIVES
     return AT_GATEWAY if kind > SCHEDULE else kind
 
 

@@ -1,7 +1,7 @@
 """Steps in flight: one, or two where the next is scheduled when the one before it starts.
 
-A step is numbered by the replica's clock after it was scheduled, and stands in `flights` at that number's parity. A
-token that a step has computed is *unread* until the step has ended; a request that leaves before loses it.
+Steps are numbered as they are scheduled; one stands in `flights` at its number's parity. A token that a step has
+computed is *unread* until the step has ended; a request that leaves before loses it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from replay.engine.state import DECODING, DRAINING, FS, Replica, State
 @hot
 def take_off(S: State, rep: Replica, duration: float, decoded: int) -> None:
     """The step just scheduled is in flight: it starts when the GPU is free."""
-    flight = S.flights[rep.index, rep.clock & 1]
+    flight = S.flights[rep.index, rep.steps & 1]
     flight.scheduled = S.progress.now
     flight.start = max(S.progress.now, rep.gpu_free)
     flight.end = flight.start + duration
@@ -23,6 +23,7 @@ def take_off(S: State, rep: Replica, duration: float, decoded: int) -> None:
     flight.context = rep.step_context
     flight.marginal = rep.step_marginal
     flight.decoded = decoded
+    flight.decodes = not rep.prefill_only
     flight.completed = 0
     flight.drained = 0
     rep.gpu_free = flight.end
@@ -32,7 +33,7 @@ def take_off(S: State, rep: Replica, duration: float, decoded: int) -> None:
 @hot
 def head(rep: Replica) -> int:
     """Number of the step that ends next."""
-    return rep.clock - rep.in_flight + 1
+    return rep.steps - rep.in_flight + 1
 
 
 @hot
@@ -45,10 +46,12 @@ def head_end(S: State, rep: Replica) -> float:
 def has_unread(S: State, rep: Replica, slot: int, step: int) -> bool:
     """Whether an output of the slot's request, counted among its computed tokens, comes from step `step` in flight."""
     if S.slots[slot].kind == DECODING:
-        last = rep.clock
+        last = rep.steps
     elif S.slots[slot].kind == DRAINING:
         last = S.slots[slot].last_scheduled
     else:
+        return False
+    if not S.flights[rep.index, step & 1].decodes and (S.settings.depth == 1 or step != S.slots[slot].first_counted):
         return False
     skipped = S.slots[slot].skipped_odd if step & 1 else S.slots[slot].skipped_even
     return S.slots[slot].first_counted <= step and step <= last and step != skipped
@@ -58,7 +61,7 @@ def has_unread(S: State, rep: Replica, slot: int, step: int) -> bool:
 def unread_tokens(S: State, rep: Replica, slot: int) -> int:
     """Outputs of the slot's request that steps in flight compute: 0, 1 or 2."""
     count = 0
-    for step in range(head(rep), rep.clock + 1):
+    for step in range(head(rep), rep.steps + 1):
         if has_unread(S, rep, slot, step):
             count += 1
     return count
@@ -68,7 +71,7 @@ def unread_tokens(S: State, rep: Replica, slot: int) -> int:
 def give_up_unread(S: State, rep: Replica, slot: int) -> int:
     """The slot's request leaves before its outputs in flight are read; returns how many those are."""
     count = 0
-    for step in range(head(rep), rep.clock + 1):
+    for step in range(head(rep), rep.steps + 1):
         if has_unread(S, rep, slot, step):
             count += 1
             if S.settings.depth == 1 or step > S.slots[slot].first_counted:
@@ -93,7 +96,7 @@ def give_back_rows(S: State, r: int, slot: int) -> None:
     """
     rep = S.replicas[r]
     saved = 0.0
-    for step in range(head(rep), rep.clock + 1):
+    for step in range(head(rep), rep.steps + 1):
         flight = S.flights[r, step & 1]
         flight.start -= saved
         flight.end -= saved
@@ -116,7 +119,7 @@ def give_back_row(S: State, rep: Replica, slot: int, step: int) -> float:
         computed = S.slots[slot].offset
         if S.slots[slot].kind == DECODING:
             computed += rep.clock
-            if step < rep.clock and has_unread(S, rep, slot, rep.clock):
+            if step < rep.steps and has_unread(S, rep, slot, rep.steps):
                 computed -= 1
         elif step < S.slots[slot].last_scheduled:
             computed -= 1

@@ -152,8 +152,8 @@ def charge_chunk(
     else:
         own += (rep.attention_s * n * (before + 0.5 * n) + rep.chunk_context_s * before) * FS
     ledger = S.ledgers[S.executions[x].ledger]
-    cost = S.chunk_costs[slot, rep.clock & 1]
-    cost.step = rep.clock
+    cost = S.chunk_costs[slot, rep.steps & 1]
+    cost.step = rep.steps
     cost.marginal = int(marginal * FS + own + 0.5)
     cost.decodes = decodes
     ledger.marginal += cost.marginal
@@ -181,13 +181,15 @@ def charge_chunk(
 
 
 @hot
-def post_step(S: State, rep: Replica, decoding: int, chunks: int, tokens: int, mixed: bool, duration: float) -> None:
+def post_step(
+    S: State, rep: Replica, decoding: int, chunks: int, held: int, tokens: int, mixed: bool, duration: float
+) -> None:
     """Enter one step in the ledger: `decoding` rows of the group, `chunks` chunk rows, `tokens` in all.
 
-    Slots that are held for aborted requests are rows of one token beside them. The clock has been advanced; slots that
-    do not take part are out of the group by now.
+    `held` slots that stay taken for aborted requests are rows of one token beside them. The clock has been advanced;
+    slots that do not take part are out of the group by now.
     """
-    rows = decoding + chunks + rep.held
+    rows = decoding + chunks + held
     rate = S.step_seconds[rep.table, tokens] / tokens * FS + rep.token_carry
     token_fs = math.floor(rate)
     rep.token_carry = rate - token_fs
@@ -197,7 +199,7 @@ def post_step(S: State, rep: Replica, decoding: int, chunks: int, tokens: int, m
     kv_fs = rep.kv_token_s * FS
     if mixed:
         kv_fs *= rep.mixed_kv_factor
-    if rep.held > 0:
+    if held > 0:
         own = rep.decode_s + rep.sequence_s
         rep.held_total += token_fs + share_fs + math.floor(own * FS + 0.5)
     if decoding > 0:

@@ -6,13 +6,14 @@ from typing import Any
 
 from replay.engine.batch import book, outputs_of
 from replay.engine.blocks import ATTENDED, charge_lingering, unstrand
-from replay.engine.cancels import abort_arrives, kv_is_released, read_due, read_inbox
+from replay.engine.cancels import abort_arrives, abort_now, cancel_is_seen, kv_is_released, read_due, read_inbox
 from replay.engine.clients import call_arrives, deliver, response_arrives, retry_is_sent, times_out, user_leaves
 from replay.engine.events import (
     ABORT_ARRIVES,
     ANSWER,
     ATTEMPT_AT_GATEWAY,
     CALL_ARRIVES,
+    CANCEL_IS_SEEN,
     DELIVER,
     DISCONNECT_AT_GATEWAY,
     EXECUTION_ARRIVES,
@@ -92,6 +93,13 @@ def step_ends(S: State, rep: Replica) -> None:
         execution_ended(S, x)
         post(S, S.settings.to_engine + S.settings.to_gateway, DELIVER, x)
     rep.finished = 0
+    while rep.doomed != NONE:
+        x = rep.doomed
+        rep.doomed = S.executions[x].next
+        S.executions[x].doomed = 0
+        abort_now(S, rep, x)
+        if S.settings.depth > 1:
+            S.executions[x].outputs -= 1
     while rep.late != NONE:
         x = rep.late
         rep.late = S.executions[x].next
@@ -221,6 +229,8 @@ def handle(S: State, kind: int, argument: int) -> bool:
         orphan_expires(S, argument)
     elif kind == ANSWER:
         response_arrives(S, argument)
+    elif kind == CANCEL_IS_SEEN:
+        cancel_is_seen(S, argument)
     elif kind == KV_IS_RELEASED:
         kv_is_released(S, argument)
     return True

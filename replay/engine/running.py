@@ -6,7 +6,7 @@ vLLM's rule. Both give the same step where the plain case applies.
 
 from __future__ import annotations
 
-from replay.engine.batch import grow, join_group, leave_group, preempt
+from replay.engine.batch import grow, join_group, leave_group, outputs_of, preempt
 from replay.engine.blocks import now_ns, publish, take
 from replay.engine.kernel import cold, hot
 from replay.engine.ledger import settle, settle_kv
@@ -142,6 +142,8 @@ def running_walk(S: State, r: int) -> int:
             victim = rep.run_tail
             if S.settings.by_priority:
                 victim = least_urgent(S, rep)
+            elif S.settings.evicts_fewest:
+                victim = with_fewest_outputs(S, rep)
             given = 0
             extra = 0
             if S.slots[victim].pass_no == rep.passes:
@@ -187,6 +189,21 @@ def least_urgent(S: State, rep: Replica) -> int:
 
 
 @hot
+def with_fewest_outputs(S: State, rep: Replica) -> int:
+    """The running slot with the fewest outputs; of equals the one with the longest prompt, and then the last."""
+    victim = rep.run_head
+    slot = S.slots[victim].run_next
+    while slot != NONE:
+        mine = outputs_of(S, rep, slot)
+        least = outputs_of(S, rep, victim)
+        longer = S.executions[S.slots[slot].execution].prompt - S.executions[S.slots[victim].execution].prompt
+        if mine < least or (mine == least and longer >= 0):
+            victim = slot
+        slot = S.slots[slot].run_next
+    return victim
+
+
+@hot
 def drop_chunk(S: State, rep: Replica, slot: int) -> None:
     """A chunk that this step had given is taken back."""
     k = 0
@@ -221,9 +238,9 @@ def resume_paused(S: State, rep: Replica, entered: bool) -> None:
         rep.skipping = rep.finished > 0
     for k in range(rep.finished):
         slot = S.finished[k]
-        if entered and rep.clock & 1:
-            S.slots[slot].skipped_odd = rep.clock
+        if entered and rep.steps & 1:
+            S.slots[slot].skipped_odd = rep.steps
         elif entered:
-            S.slots[slot].skipped_even = rep.clock
+            S.slots[slot].skipped_even = rep.steps
         join_group(S, rep, slot, S.slots[slot].tokens)
     rep.finished = 0

@@ -14,7 +14,17 @@ from replay.engine.held import give_up_held, hold_slot
 from replay.engine.kernel import cold, hot
 from replay.engine.ledger import post_step, settle, step_overhead_s
 from replay.engine.queue import dequeue
-from replay.engine.running import decode_blocks, resume_paused, running_in_order, running_walk, runs_in_order
+from replay.engine.running import (
+    blocks_between,
+    chunk_limit,
+    decode_blocks,
+    give_chunk,
+    remaining,
+    resume_paused,
+    running_in_order,
+    running_walk,
+    runs_in_order,
+)
 from replay.engine.state import (
     ABORTED,
     BLOCKED_BY_SLOTS,
@@ -23,6 +33,7 @@ from replay.engine.state import (
     FINISHED,
     NONE,
     NOT_BLOCKED,
+    ORACLE,
     PREFILLING,
     QUEUED,
     RUNNING,
@@ -41,6 +52,12 @@ def schedule(S: State, rep: Replica) -> float:
     rep.chunks = 0
     rep.preempted = 0
     rep.finished = 0
+    rep.prefill_only = 0
+    if S.settings.prefill_first and (rep.prefilling > 0 or rep.waiting > 0):
+        budget = prefill_alone(S, rep)
+        if budget < rep.max_tokens:
+            rep.skipping = 1
+            return enter_step(S, rep, rep.max_tokens - budget)
     rep.walked = not runs_in_order(S, rep)
     if rep.walked:
         budget = running_walk(S, rep.index)
@@ -48,7 +65,7 @@ def schedule(S: State, rep: Replica) -> float:
         budget = running_in_order(S, rep)
     if rep.preempted > 0:
         rep.blocked = NOT_BLOCKED
-    elif not may_skip_admission(S, rep):
+    elif not S.settings.prefill_first and not may_skip_admission(S, rep):
         budget = admit(S, rep, budget)
     duration = NOTHING
     if budget < rep.max_tokens or rep.held > 0:
@@ -58,14 +75,37 @@ def schedule(S: State, rep: Replica) -> float:
 
 
 @hot
+def prefill_alone(S: State, rep: Replica) -> int:
+    """Chunks of the requests in mid-prefill, and those of the queue, as far as there is room; returns the budget left.
+
+    If there are any, decoding requests take no part in the step.
+    """
+    budget = rep.max_tokens
+    limit = chunk_limit(S, rep)
+    for k in range(rep.prefilling):
+        slot = S.parts[rep.index, k]
+        n = min(remaining(S, slot), limit, budget)
+        if n <= 0 or blocks_between(S, S.slots[slot].offset, n) > rep.free:
+            break
+        give_chunk(S, rep, slot, n)
+        budget -= n
+    if not may_skip_admission(S, rep):
+        budget = admit(S, rep, budget)
+    rep.prefill_only = budget < rep.max_tokens
+    return budget
+
+
+@hot
 def enter_step(S: State, rep: Replica, tokens: int) -> float:
     """Advance the clock by the step just decided: its sums, its duration, its charges."""
-    decode = rep.decoding
-    kv = rep.context + decode
+    group = 0 if rep.prefill_only else rep.decoding
+    held = 0 if rep.prefill_only else rep.held
+    decode = group
+    kv = 0 if rep.prefill_only else rep.context + group
     attention = 0.0
     context = 0
     completed = 0
-    place = 2 * rep.index + ((rep.clock + 1) & 1)
+    place = 2 * rep.index + ((rep.steps + 1) & 1)
     for k in range(rep.chunks):
         slot = S.chunks[k]
         x = S.slots[slot].execution
@@ -86,18 +126,19 @@ def enter_step(S: State, rep: Replica, tokens: int) -> float:
     kv_seconds = rep.kv_token_s * kv
     if mixed:
         kv_seconds *= rep.mixed_kv_factor
-    rows = rep.decoding + rep.chunks
-    duration = step_overhead_s(S, rep, rows + rep.held, tokens + rep.held, decode + rep.held) + kv_seconds
+    rows = group + rep.chunks
+    duration = step_overhead_s(S, rep, rows + held, tokens + held, decode + held) + kv_seconds
     duration += rep.attention_s * attention + rep.chunk_context_s * context + S.settings.poll * rows
-    rep.clock += 1
-    rep.context += rep.decoding
+    if not rep.prefill_only:
+        rep.clock += 1
+        rep.context += group
     rep.steps += 1
-    post_step(S, rep, rep.decoding, rep.chunks, tokens + rep.held, mixed, duration)
-    take_off(S, rep, duration, rep.decoding)
-    S.flights[rep.index, rep.clock & 1].completed = completed
+    post_step(S, rep, group, rep.chunks, held, tokens + held, mixed, duration)
+    take_off(S, rep, duration, group)
+    S.flights[rep.index, rep.steps & 1].completed = completed
     if S.settings.trace:
         trace_step(S, rep.index, duration, tokens - decode, decode)
-    if rep.held > 0:
+    if held > 0:
         give_up_held(S, rep)
     if S.settings.depth > 1:
         go_on_at_once(S, rep, place, completed)
@@ -110,7 +151,7 @@ def go_on_at_once(S: State, rep: Replica, place: int, completed: int) -> None:
 
     Requests whose prefill it completes decode in the next; those whose last token it computes take part in no more.
     """
-    slot = S.finishing[rep.index, rep.clock & S.settings.finish_mask]
+    slot = NONE if rep.prefill_only else S.finishing[rep.index, rep.clock & S.settings.finish_mask]
     while slot != NONE:
         after = S.slots[slot].finish_next
         settle(S, rep, slot)
@@ -121,7 +162,7 @@ def go_on_at_once(S: State, rep: Replica, place: int, completed: int) -> None:
         x = S.slots[slot].execution
         settle(S, rep, slot)
         remove_part(S, rep, slot)
-        S.slots[slot].first_counted = rep.clock
+        S.slots[slot].first_counted = rep.steps
         if S.executions[x].outputs + 1 >= S.executions[x].output:
             drain(S, rep, slot, S.slots[slot].offset)
         else:
@@ -134,12 +175,12 @@ def trace_step(S: State, r: int, duration: float, prefill: int, decode: int) -> 
     rep = S.replicas[r]
     k = S.progress.traced_steps
     S.progress.traced_steps += 1
-    S.flights[r, rep.clock & 1].traced = k
+    S.flights[r, rep.steps & 1].traced = k
     step = S.steps[k]
     step.replica = r
     step.step = rep.steps - 1
     step.scheduled_at = S.progress.now
-    step.start = S.flights[r, rep.clock & 1].start if S.settings.depth > 1 else S.progress.now
+    step.start = S.flights[r, rep.steps & 1].start if S.settings.depth > 1 else S.progress.now
     step.duration = duration
     step.prefill = prefill
     step.decode = decode
@@ -147,10 +188,10 @@ def trace_step(S: State, r: int, duration: float, prefill: int, decode: int) -> 
     step.waiting = rep.waiting
     step.free = rep.free
     step.preempted = rep.preempted
-    context = rep.context
+    context = 0 if rep.prefill_only else rep.context
     slot = rep.run_head
     while slot != NONE:
-        decoding = S.slots[slot].kind == DECODING
+        decoding = S.slots[slot].kind == DECODING and not rep.prefill_only
         in_chunk = S.slots[slot].kind == PREFILLING and S.slots[slot].pass_no == rep.passes
         if decoding or in_chunk:
             if in_chunk:
@@ -174,7 +215,7 @@ def may_coast(S: State, rep: Replica) -> bool:
         return False
     if S.settings.depth == 1:
         return True
-    flight = S.flights[rep.index, rep.clock & 1]
+    flight = S.flights[rep.index, rep.steps & 1]
     return rep.in_flight == 1 and flight.completed == 0 and flight.drained == 0 and rep.stale == 0 and rep.skipping == 0
 
 
@@ -197,11 +238,11 @@ def coast_in_pairs(S: State, rep: Replica, horizon: float) -> None:
         duration = overhead + rep.kv_token_s * (rep.context + decode)
         if need > 0 or S.settings.caching:
             decode_blocks(S, rep)
-        rep.computed_output += S.flights[rep.index, rep.clock & 1].decoded
+        rep.computed_output += S.flights[rep.index, rep.steps & 1].decoded
         rep.clock += 1
         rep.context += decode
         rep.steps += 1
-        post_step(S, rep, decode, 0, rows, False, duration)
+        post_step(S, rep, decode, 0, rep.held, rows, False, duration)
         take_off(S, rep, duration, decode)
         if S.settings.trace:
             trace_step(S, rep.index, duration, 0, decode)
@@ -236,7 +277,7 @@ def coast(S: State, rep: Replica, horizon: float) -> None:
         rep.steps += 1
         rep.rounds += 1
         rep.computed_output += decode
-        post_step(S, rep, decode, 0, rows, False, duration)
+        post_step(S, rep, decode, 0, rep.held, rows, False, duration)
         if S.settings.trace:
             trace_step(S, rep.index, duration, 0, decode)
         S.progress.steps += 1
@@ -262,6 +303,14 @@ def room_to_trace(S: State) -> bool:
 
 
 @hot
+def runs_on(S: State, slot: int) -> bool:
+    """Whether the abort of a request in mid-prefill waits until its prompt is computed."""
+    if not S.settings.prefill_runs_on or S.settings.detection == ORACLE:
+        return False
+    return S.slots[slot].kind == PREFILLING and remaining(S, slot) > 0
+
+
+@hot
 def abort(S: State, rep: Replica, x: int) -> bool:
     """Abort execution `x` now, wherever it is; returns whether it was still alive.
 
@@ -274,6 +323,10 @@ def abort(S: State, rep: Replica, x: int) -> bool:
             rep.blocked = NOT_BLOCKED
     elif status == RUNNING:
         slot = S.executions[x].slot
+        if runs_on(S, slot):
+            S.executions[x].doomed = 1
+            S.executions[x].gone = 1
+            return False
         unread = give_up_unread(S, rep, slot)
         evict(S, rep, slot, 0, 0, S.settings.kv_delay > 0.0)
         S.executions[x].outputs -= unread
@@ -291,21 +344,23 @@ def end_step(S: State, rep: Replica) -> None:
     """Read the outputs of the step that ends now, the first of those in flight.
 
     Leaves in `finished[:rep.finished]` the slots that finish, in running order, still seated: the caller tells whose
-    client waits before `finish` empties them. Executions that finish in the queue stand in the list `late`.
+    client waits before `finish` empties them. Executions that finish in the queue stand in the list `late`, those
+    whose abort waited for the end of their prefill in `doomed`.
     """
     step = head(rep)
     flight = S.flights[rep.index, step & 1]
     place = 2 * rep.index + (step & 1)
     rep.finished = 0
     rep.computed_output += flight.decoded
-    if S.settings.depth == 1:
+    if S.settings.depth == 1 and flight.decodes:
         slot = S.finishing[rep.index, rep.clock & S.settings.finish_mask]
         while slot != NONE:
             add_finished(S, rep, slot)
             slot = S.slots[slot].finish_next
     for k in range(flight.drained):
         slot = S.draining[place, k, 0]
-        if S.slots[slot].kind == DRAINING and S.slots[slot].admission == S.draining[place, k, 1]:
+        stands = S.slots[slot].kind == DRAINING and S.slots[slot].admission == S.draining[place, k, 1]
+        if stands and not S.executions[S.slots[slot].execution].doomed:
             add_finished(S, rep, slot)
     for k in range(flight.completed):
         slot = S.completed[place, k, 0]
@@ -321,6 +376,10 @@ def end_step(S: State, rep: Replica) -> None:
 def read_first(S: State, rep: Replica, slot: int) -> None:
     """The output of a completed prefill is there."""
     x = S.slots[slot].execution
+    if S.executions[x].doomed:
+        S.executions[x].next = rep.doomed
+        rep.doomed = x
+        return
     rep.computed_output += 1
     if S.executions[x].outputs == 0:
         S.executions[x].first_output = S.progress.now
@@ -333,7 +392,7 @@ def read_first(S: State, rep: Replica, slot: int) -> None:
     else:
         settle(S, rep, slot)
         remove_part(S, rep, slot)
-        S.slots[slot].first_counted = rep.clock + 1
+        S.slots[slot].first_counted = rep.steps + 1
         join_group(S, rep, slot, S.slots[slot].offset)
 
 

@@ -18,7 +18,8 @@ from replay.policies.knobs import Cancellation, Client, Policy
 from replay.profiles.profile import EngineSettings, Profile, StepTime
 
 ALIKE = (
-    "mode", "policy", "block_size", "prefix_caching", "admission_needs", "freed_blocks_go", "aborts_read",
+    "mode", "policy", "block_size", "prefix_caching", "admission_needs", "freed_blocks_go", "aborts_read", "batching",
+    "reserve_share", "preempts", "disconnect", "disconnect_timer_s", "disconnect_timer_streaming_s", "prefill_runs_on",
 )  # fmt: skip
 """Settings in which the engines of a fleet must agree."""
 GROWN = ("attempts", "executions", "ledgers", "heap", "inbox", "samples", "steps", "rows")
@@ -30,7 +31,14 @@ ROUTING = {
     "prefix_affinity": st.PREFIX_AFFINITY,
     "session": st.SESSION,
 }
-DETECTION = {"push": st.PUSH, "poll": st.POLL, "oracle": st.ORACLE, "never": st.NEVER}
+DETECTION = {
+    "push": st.PUSH,
+    "poll": st.POLL,
+    "oracle": st.ORACLE,
+    "never": st.NEVER,
+    "timer": st.TIMER,
+    "next_token": st.NEXT_TOKEN,
+}
 """Arrays whose need is not known beforehand."""
 
 
@@ -103,6 +111,8 @@ def call_array(calls: pa.Table, policy: Policy, engine: EngineSettings, keys: Bl
     array["prompt"] = prompt = column(calls, "prompt_tokens", 0, np.int64)
     wanted = column(calls, "output_tokens", 1, np.int64)
     array["output"] = np.clip(wanted, 1, np.maximum(engine.max_model_len - prompt, 1))
+    limit = column(calls, "max_tokens", 0, np.int64)
+    array["reserve"] = np.minimum(np.where(limit > 0, limit, wanted), np.maximum(engine.max_model_len - prompt, 1))
     array["priority"] = column(calls, "priority", 0, np.int64)
     array["content"] = dense(calls["content_id"])
     array["stream"] = column(calls, "stream", st.UNKNOWN, np.int8)
@@ -113,8 +123,8 @@ def call_array(calls: pa.Table, policy: Policy, engine: EngineSettings, keys: Bl
     if policy.budget is not None:
         array["bucket"] = budget_buckets(calls, policy.budget.scope)
     if policy.gateway.routing == "session" and "session_id" in calls.column_names:
-        named = np.asarray(pc.is_valid(calls["session_id"]))
-        array["session"] = np.where(named, dense(calls["session_id"]), st.NONE)
+        places = pc.dictionary_encode(calls["session_id"].combine_chunks()).indices
+        array["session"] = np.asarray(pc.fill_null(places, st.NONE))
     else:
         array["session"] = st.NONE
     array["hash_start"], array["hash_count"] = keys.first, keys.number
@@ -171,6 +181,10 @@ def settings_record(
         "chunk_admission": engine.admission_needs == "chunk",
         "blanks_to_back": engine.freed_blocks_go == "to_the_back",
         "late_aborts": engine.aborts_read == "loop_top",
+        "prefill_first": engine.batching == "prefill_first",
+        "reserve_share": engine.reserve_share,
+        "evicts_fewest": engine.preempts == "fewest_outputs",
+        "prefill_runs_on": engine.prefill_runs_on,
         "ring_mask": power_of_two(2 * most_blocks) - 1,
         "table_mask": power_of_two(2 * most_blocks) - 1,
         "finish_mask": power_of_two(int(calls["output"].max(initial=1)) + 2) - 1,
@@ -178,7 +192,7 @@ def settings_record(
         "content_base": keys.content_base,
         "replicas": len(engines),
     }
-    values |= cancellation_settings(policy.cancellation)
+    values |= cancellation_settings(policy.cancellation, engine)
     if policy.budget is not None:
         values |= {
             "has_budget": True,
@@ -191,13 +205,18 @@ def settings_record(
     return record
 
 
-def cancellation_settings(cancellation: Cancellation) -> dict[str, Any]:
+def cancellation_settings(cancellation: Cancellation, engine: EngineSettings) -> dict[str, Any]:
     """How engines handle cancels; a look costs each row of each step its share of an interval."""
-    polls = cancellation.detection == "poll"
+    detection = cancellation.detection or engine.disconnect
+    polls = detection == "poll"
     every = cancellation.poll_every_tokens if polls else 1
     poll = cancellation.poll_cost_s / every if polls else 0.0
     return {
-        "detection": DETECTION[cancellation.detection],
+        "detection": DETECTION[detection],
+        "timer": cancellation.timer_s if cancellation.detection == "timer" else engine.disconnect_timer_s,
+        "timer_streaming": (
+            cancellation.timer_s if cancellation.detection == "timer" else engine.disconnect_timer_streaming_s
+        ),
         "poll_tokens": every,
         "poll_phase": cancellation.poll_lag == "phase",
         "poll": poll,
@@ -244,6 +263,7 @@ def replica_array(engines: Sequence[Profile], kinds: Sequence[Profile]) -> npt.N
     array["wake_kind"] = 9
     for name in (
         "late",
+        "doomed",
         "queue_head",
         "queue_tail",
         "run_head",

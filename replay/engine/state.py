@@ -24,7 +24,7 @@ WHOLE, STREAMED, UNKNOWN = 0, 1, 2
 # Why the head of the queue was not admitted: it could have been, no slot is free, not enough blocks are.
 NOT_BLOCKED, BLOCKED_BY_SLOTS, BLOCKED_BY_BLOCKS = 0, 1, 2
 # How an engine notices a cancel.
-PUSH, POLL, ORACLE, NEVER = 0, 1, 2, 3
+PUSH, POLL, ORACLE, NEVER, TIMER, NEXT_TOKEN = 0, 1, 2, 3, 4, 5
 # How the gateway chooses a replica.
 ROUND_ROBIN, LEAST_OUTSTANDING, RANDOM, POWER_OF_TWO, PREFIX_AFFINITY, SESSION = 0, 1, 2, 3, 4, 5
 # How a run came back to Python.
@@ -45,7 +45,7 @@ def _record(**fields: str) -> np.dtype[Any]:
 CALL = _record(
     f8="arrival leaves_at timeout end first_token",
     i8="content hash_start",
-    i4="session key bucket prompt output priority hash_count attempts attempt delivered_by",
+    i4="session reserve key bucket prompt output priority hash_count attempts attempt delivered_by",
     i1="status stream",
 )
 
@@ -59,8 +59,8 @@ EXECUTION = _record(
     f8="queued admitted first_output end orphaned_at unattended_at",
     i8="arrived_in_round held_until held_mark lingering_from",
     i4="call replica prompt output outputs attempts attended connected waiters slot ledger peak next previous child "
-    "lingering",
-    i1="status orphan abort_sent gone",
+    "lingering promised",
+    i1="status orphan abort_sent gone doomed",
 )
 
 LEDGER = _record(
@@ -78,7 +78,7 @@ SLOT = _record(
 )
 """`offset` is the computed tokens of a request; of a decoding one, those less the replica's `clock`.
 
-Steps are numbered by the clock after they were scheduled. `first_counted` is the first step whose output is among the
+Steps are numbered in the order in which they are scheduled. `first_counted` is the first step whose output is among the
 computed tokens; `last_scheduled` is the step with the last token of a draining request, which waits for its outputs;
 `skipped_even` and `skipped_odd` are the latest such steps that left a decoding request out.
 """
@@ -87,11 +87,12 @@ FLIGHT = _record(
     f8="scheduled start end cost",
     i8="row context marginal traced",
     i4="completed drained decoded",
+    i1="decodes",
 )
 """A step in flight: its times, what it charges a decoding row (fs: `row + context * its context`), its outputs to come.
 
 `completed`: prefills that it completes; `drained`: requests whose last token it computes; `decoded`: decoding rows
-whose token is still wanted.
+whose token is still wanted; `decodes`: whether the decoding requests take part.
 """
 
 CHUNK = _record(i8="step charge again marginal", i1="decodes")
@@ -106,11 +107,11 @@ REPLICA = _record(
     "num_blocks table",
     i4="index running decoding prefilling waiting queue_head queue_tail run_head run_tail slots_free blocked chunks "
     "finished preempted walked in_flight empty_steps blank_count inbox_first inbox_last outstanding wake_kind "
-    "wake_place held held_head dropped skipping stale late",
+    "wake_place held held_head dropped skipping stale late doomed prefill_only promised",
 )
-"""`clock` counts steps scheduled: a decoding request has computed `clock + offset` tokens, and is not touched in one.
+"""`clock` counts steps that decode: a decoding request has computed `clock + offset` tokens, and is not touched in one.
 
-`rounds` counts steps that have ended, `in_flight` those that have not.
+`steps` counts all that were scheduled, `rounds` those that have ended, `in_flight` those that have not.
 """
 
 RESIDUE = _record(i8="crossed", i4="count head tail")
@@ -136,14 +137,14 @@ STEP = _record(
 ROW = _record(i8="step", i4="replica execution tokens")
 
 SETTINGS = _record(
-    f8="poll kv_delay affinity_share balance_ratio "
+    f8="poll kv_delay affinity_share balance_ratio timer timer_streaming reserve_share "
     "to_gateway to_engine cancel_delay orphan_ttl result_ttl backoff_base backoff_factor backoff_cap backoff_jitter "
     "budget_deposit budget_cost budget_cap until sample_interval",
     i8="seed calls max_attempts block_size max_num_seqs ring_mask table_mask balance_gap "
     "finish_mask stride content_base replicas poll_fs poll_tokens due_mask linger_most",
     i4="depth",
     i1="caching by_priority first_token_timeout coalesce routing has_budget trace detection poll_phase "
-    "holds_slots chunk_admission blanks_to_back late_aborts",
+    "holds_slots prefill_first evicts_fewest prefill_runs_on chunk_admission blanks_to_back late_aborts",
 )
 
 PROGRESS = _record(

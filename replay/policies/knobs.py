@@ -88,11 +88,12 @@ class Gateway(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Cancellation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What an engine does with a cancel that reaches it: when it notices, and what it gives back."""
 
-    detection: Literal["push", "poll", "oracle", "never"] = "push"
-    """push: at the end of the running step. poll: at a look that each request takes every `poll_every_tokens`.
-
-    oracle: in mid-step, whose rest is not computed. never: the request runs to its end.
+    detection: Literal["push", "poll", "timer", "oracle", "never"] | None = None
+    """null: as the engine does by itself (vLLM: push). push: at the end of the running step. poll: at a look that each
+    request takes every `poll_every_tokens`. timer: at a look every `timer_s` seconds. oracle: in mid-step, whose rest
+    is not computed. never: the request runs to its end.
     """
+    timer_s: Seconds = 1.0
     poll_every_tokens: Annotated[int, Meta(ge=1, le=65_536)] = 1
     """Tokens between two looks; before the first token, steps. A waiting request is looked at before it is admitted."""
     poll_lag: Literal["full", "phase"] = "full"

@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 Seconds = Annotated[float, Meta(ge=0.0)]
+Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 Positive = Annotated[int, Meta(ge=1)]
 Knots = Annotated[tuple[int, ...], Meta(min_length=1)]
 
@@ -35,6 +36,23 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Where freed blocks without a hash stand in the free queue: in front, or behind the others (vLLM <= 0.20)."""
     aborts_read: Literal["step_end", "loop_top"] = "step_end"
     """When aborts take effect: before a step's outputs are read, or after (vLLM < 0.13)."""
+    batching: Literal["mixed", "prefill_first"] = "mixed"
+    """Whether a step mixes prefill chunks and decoding requests, or computes prefill alone while there is any."""
+    reserve_share: Share = 0.0
+    """Share of its output limit for which a request must find room beside the running ones when it is admitted."""
+    preempts: Literal["last_admitted", "fewest_outputs"] = "last_admitted"
+    """Whom a first-come engine preempts when blocks are short; of equals the one with the longest prompt."""
+    disconnect: Literal["push", "next_token", "timer"] = "push"
+    """How the engine notices by itself that a client has left, where the policy does not say.
+
+    next_token: at the end of the running step, and a waiting request when it could be admitted. timer: at a look every
+    so many seconds from the request's arrival.
+    """
+    disconnect_timer_s: Seconds = 1.0
+    disconnect_timer_streaming_s: Seconds = 1.0
+    """The same once a streamed request has its first token."""
+    prefill_runs_on: bool = False
+    """Whether the prefill of an aborted request is computed to its end."""
     gpu_memory_utilization: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.9
     """Share of a GPU's memory that the engine may fill. It decides `num_blocks` where a profile knows its GPU's memory
     and nobody says `num_blocks`; otherwise it changes nothing."""

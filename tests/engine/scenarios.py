@@ -66,6 +66,13 @@ def engines(draw: st.DrawFn) -> EngineSettings:
         watermark=draw(st.sampled_from([0.0, 0.0, 0.1])),
         admission_needs=draw(st.sampled_from(["sequence", "sequence", "chunk"])),
         freed_blocks_go=draw(st.sampled_from(["unhashed_first", "unhashed_first", "to_the_back"])),
+        batching=draw(st.sampled_from(["mixed", "mixed", "prefill_first"])),
+        reserve_share=draw(st.sampled_from([0.0, 0.0, 0.5, 1.0])),
+        preempts=draw(st.sampled_from(["last_admitted", "last_admitted", "fewest_outputs"])),
+        disconnect=draw(st.sampled_from(["push", "push", "next_token", "timer"])),
+        disconnect_timer_s=draw(st.sampled_from([0.0, 0.05, 0.3])),
+        disconnect_timer_streaming_s=draw(st.sampled_from([0.0, 0.02, 0.1])),
+        prefill_runs_on=draw(st.booleans()),
         aborts_read=draw(st.sampled_from(["step_end", "step_end", "loop_top"])),
     )
 
@@ -86,7 +93,8 @@ step_times = st.builds(
 
 cancellations = st.builds(
     Cancellation,
-    detection=st.sampled_from(["push", "poll", "poll", "oracle", "never"]),
+    detection=st.sampled_from([None, "push", "poll", "poll", "timer", "oracle", "never"]),
+    timer_s=st.sampled_from([0.02, 0.3]),
     poll_every_tokens=st.sampled_from([1, 2, 3, 8]),
     poll_lag=st.sampled_from(["full", "phase"]),
     poll_cost_s=st.sampled_from([0.0, 0.001]),
@@ -159,6 +167,7 @@ def call_rows(draw: st.DrawFn, block_size: int) -> list[dict[str, Any]]:
             "arrival_s": arrivals[i],
             "prompt_tokens": prompt,
             "output_tokens": output,
+            "max_tokens": draw(st.sampled_from([None, output, output + 9])),
             "priority": draw(st.integers(0, 2)),
             "tenant": draw(st.sampled_from(["a", "b", None])),
             "stream": draw(st.sampled_from([True, False, None])),

@@ -46,6 +46,8 @@ class Execution:
     orphaned_at: float = -1.0
     arrived_in_round: int | None = None
     gone: bool = False
+    doomed: bool = False
+    prefilled: bool = False
     due_at_round: int | None = None
     first_round: int = 0
     placeholders: int = 0
@@ -114,6 +116,8 @@ class Replica:
         self.gpu_free = 0.0
         self.rounds = 0
         self.token = 0
+        self.decodes = True
+        self.ready_to_abort: list[Execution] = []
         back = self.engine.freed_blocks_go == "to_the_back"
         self.pool = Pool(self.engine.num_blocks, self.engine.prefix_caching, back)
         self.waiting: list[Execution] = []
@@ -167,6 +171,7 @@ class Replica:
         self.let_go(x)
         x.computed, x.state, x.placeholders = 0, "waiting", 0
         x.run += 1
+        x.prefilled = False
         x.preemptions += 1
         self.waiting.insert(0, x)
         self.order()
@@ -175,11 +180,24 @@ class Replica:
     def schedule(self, now: float) -> list[Row]:
         """Decide a step: what each request computes in it."""
         rows: list[Row] = []
+        self.decodes = True
         budget = self.engine.max_num_batched_tokens
         limit = self.engine.long_prefill_token_threshold
         if limit == 0 or len(self.running) + len(self.waiting) <= 1:
             limit = budget
         self.preempted = []
+        if self.engine.batching == "prefill_first" and (self.waiting or any(not x.prefilled for x in self.running)):
+            for x in [x for x in self.running if not x.prefilled]:
+                n = min(x.tokens - x.computed, limit, budget)
+                if n <= 0 or self.blocks_for(x.computed + n) - len(x.blocks) > len(self.pool.free):
+                    break
+                self.grow(x, n)
+                rows.append(Row(x, n, x.computed, x.run))
+                budget -= n
+            self.admit(rows, budget, limit, now)
+            if rows:
+                self.decodes = False
+                return rows
         k = 0
         while k < len(self.running) and budget > 0:
             x = self.running[k]
@@ -191,6 +209,8 @@ class Replica:
                 victim = self.running[-1]
                 if self.engine.policy == "priority":
                     victim = max(self.running, key=lambda q: (q.priority, q.queued))
+                elif self.engine.preempts == "fewest_outputs":
+                    victim = min(self.running[::-1], key=lambda q: (q.outputs + q.placeholders, -q.prompt))
                 if self.running.index(victim) < k:
                     k -= 1
                 for row in [r for r in rows if r.execution is victim]:
@@ -205,9 +225,15 @@ class Replica:
             rows.append(Row(x, n, x.computed, x.run))
             budget -= n
             k += 1
-        if not self.preempted:
+        if not self.preempted and self.engine.batching == "mixed":
             self.admit(rows, budget, limit, now)
         return rows
+
+    def promise(self, x: Execution) -> int:
+        """Blocks that a request is promised at admission."""
+        share = self.engine.reserve_share
+        wanted = self.blocks_for(x.prompt + int(share * x.call.reserve))
+        return min(wanted, self.engine.num_blocks - 1) if share else 0
 
     def admit(self, rows: list[Row], budget: int, limit: int, now: float) -> None:
         """From the head of the queue, while there is room."""
@@ -230,6 +256,9 @@ class Replica:
             reserve = int(self.engine.watermark * self.engine.num_blocks) if self.running else 0
             n = min(x.tokens - len(hits) * size, limit, budget)
             wanted = len(hits) * size + n if self.engine.admission_needs == "chunk" else x.tokens
+            promised = sum(map(self.promise, self.running)) + self.promise(x)
+            if self.engine.reserve_share and promised > self.engine.num_blocks - 1:
+                break
             if self.blocks_for(wanted) - len(hits) + idle + reserve > len(self.pool.free):
                 break
             self.waiting.pop(0)
@@ -247,13 +276,14 @@ class Replica:
     def start(self, rows: list[Row], now: float) -> float:
         """Enter a step in the books, and let it go; returns its duration."""
         t = self.time
-        count = len(rows) + len(self.held)
-        total = sum(r.n for r in rows) + len(self.held)
+        held = self.held if self.decodes else []
+        count = len(rows) + len(held)
+        total = sum(r.n for r in rows) + len(held)
         mixed = any(not r.decodes for r in rows)
         kv = t.kv_token_s * (t.mixed_kv_factor if mixed else 1.0)
         duration = t.overhead_s + t.sequence_s * count + self.f(total)
-        duration += t.decode_s * len(self.held) + self.poll * len(rows)
-        for x in self.held:
+        duration += t.decode_s * len(held) + self.poll * len(rows)
+        for x in held:
             x.held_steps -= 1
             x.charge("held_slot", self.f(total) / total + t.overhead_s / count + t.sequence_s + t.decode_s)
         for row in rows:
@@ -282,6 +312,7 @@ class Replica:
             x.computed += row.n
             x.computed_total += row.n
             row.gives_output = x.computed >= x.tokens + x.placeholders
+            x.prefilled = x.prefilled or row.gives_output
             if self.depth > 1 and row.gives_output:
                 x.placeholders += 1
         self.held = [x for x in self.held if x.held_steps > 0]
@@ -328,6 +359,9 @@ class Replica:
         for row in self.flights.pop(0).rows:
             x = row.execution
             if x.state not in ("running", "waiting") or not row.gives_output:
+                continue
+            if x.doomed and row.stands:
+                self.ready_to_abort.append(x)
                 continue
             if x.outputs == 0:
                 x.first_output = now

@@ -19,7 +19,8 @@ from replay.profiles.profile import EngineSettings, Profile
 from tests.naive.replica import Execution, Replica
 
 PRIORITY = {
-    "abort_arrives": 0, "step_ends": 1, "deliver": 2, "answer": 2, "times_out": 3, "user_leaves": 4, "call_arrives": 5,
+    "abort_arrives": 0, "cancel_is_seen": 0,
+    "step_ends": 1, "deliver": 2, "answer": 2, "times_out": 3, "user_leaves": 4, "call_arrives": 5,
     "retry": 6, "attempt_at_gateway": 7, "disconnect": 7, "orphan_expires": 7, "kv_released": 7, "execution_arrives": 8,
     "schedule": 9,
 }  # fmt: skip
@@ -64,6 +65,7 @@ class Call:
     leaves_at: float
     stream: bool | None
     session: int | None
+    reserve: int
     keys: list[Any]
     too_long: bool
     status: str = "live"
@@ -119,6 +121,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.cancellation = self.policy.cancellation
+        self.detection = self.cancellation.detection or self.engines[0].engine.disconnect
         self.profile = self.engines[0]
         self.replicas = [Replica(r, profile, self.cancellation) for r, profile in enumerate(self.engines)]
         self.sent: dict[Any, int] = {}
@@ -299,7 +302,7 @@ class World:
         if gateway.routing == "session" and call.session is not None:
             return scatter(call.session) % n
         if gateway.routing == "prefix_affinity":
-            known = [key for key in call.keys if key[0] == "hash"]
+            known = [key for key in call.keys if key[0] == "hash"] if self.profile.engine.prefix_caching else []
             matched = next((j for j, key in enumerate(known) if key not in self.sent), len(known))
             share = (
                 1.0 if ("whole", call.content) in self.sent else matched * self.profile.engine.block_size / call.prompt
@@ -364,11 +367,15 @@ class World:
 
     def abort_arrives(self, x: Execution | int) -> None:
         replica = self.replicas[0 if isinstance(x, int) else x.replica]
-        if self.cancellation.detection == "never":
+        if self.detection == "never":
             return
-        if self.cancellation.detection in ("poll", "oracle"):
+        if self.detection == "timer":
             assert not isinstance(x, int)
-            if self.cancellation.detection == "poll":
+            self.post_at(self.next_look(x), "cancel_is_seen", x)
+            return
+        if self.detection in ("poll", "oracle") or (self.detection == "next_token" and x.state != "running"):  # type: ignore[union-attr]
+            assert not isinstance(x, int)
+            if self.detection != "oracle":
                 self.cancel_lies_ready(replica, x)
             elif x.state == "sent":
                 x.gone = True
@@ -379,6 +386,22 @@ class World:
                 if replica.flights and replica.index not in self.pending:
                     self.await_end(replica)
             return
+        self.push_arrives(replica, x)
+
+    def next_look(self, x: Execution) -> float:
+        """The next multiple of the engine's timer since the request came."""
+        engine, own = self.profile.engine, self.cancellation.detection == "timer"
+        streaming = x.call.stream is not False and x.first_output is not None
+        timer = engine.disconnect_timer_streaming_s if streaming else engine.disconnect_timer_s
+        timer = self.cancellation.timer_s if own else timer
+        if timer <= 0 or x.queued is None:
+            return self.now
+        return x.queued + (math.floor((self.now - x.queued) / timer) + 1) * timer
+
+    def cancel_is_seen(self, x: Execution) -> None:
+        self.push_arrives(self.replicas[x.replica], x)
+
+    def push_arrives(self, replica: Replica, x: Execution | int) -> None:
         replica.inbox.append(x)  # type: ignore[arg-type]
         if not replica.flights:
             self.read_inbox(replica)
@@ -400,6 +423,9 @@ class World:
 
     def abort(self, replica: Replica, x: Execution) -> None:
         ran = x.state == "running"
+        if ran and self.profile.engine.prefill_runs_on and self.detection != "oracle" and not x.prefilled:
+            x.doomed = x.gone = True
+            return
         replica.remove(x, lingers=ran and self.cancellation.kv_release_delay_s > 0)
         x.state, x.end = "aborted", self.now
         replica.outstanding -= 1
@@ -438,10 +464,17 @@ class World:
         due = [x for x in replica.watched if x.due_at_round == replica.rounds + 1 and x.state == "running"]
         for x in due:
             self.abort(replica, x)
-        for x in replica.read_outputs(self.now):
+        finished = replica.read_outputs(self.now)
+        in_batch = [x for x in finished if x.state == "running"]
+        for x in in_batch + replica.ready_to_abort[::-1] + [x for x in finished if x not in in_batch]:
+            if x.doomed:
+                x.doomed = False
+                self.abort(replica, x)
+                continue
             replica.finish(x, self.now)
             replica.outstanding -= 1
             self.post(self.ge + self.cg, "deliver", x)
+        replica.ready_to_abort.clear()
         if replica.running or replica.waiting or replica.inbox:
             self.wake(replica)
         elif replica.flights:
@@ -529,6 +562,7 @@ def call_of(row: Mapping[str, Any], policy: Policy, engine: EngineSettings) -> C
         leaves_at=math.inf if leaves is None else row["arrival_s"] + leaves,
         stream=row.get("stream"),
         session=row.get("session_place"),
+        reserve=min(row.get("max_tokens") or wanted, max(engine.max_model_len - prompt, 1)),
         keys=block_keys(row, engine.block_size, longest // engine.block_size + 2),
         too_long=prompt + 1 > engine.max_model_len or -(-longest // engine.block_size) > engine.num_blocks - 1,
     )
