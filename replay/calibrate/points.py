@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from replay.calibrate.workloads import RECORDED, Unmodelled, Workload, workload_of
 from replay.engine import simulate
-from replay.errors import BadInput, UserError
+from replay.errors import BadInput, UnknownName, UserError
 from replay.policies.knobs import Client, Policy
 from replay.profiles.hardware import dtype_called, engine_called, gpu_called
 from replay.profiles.kv_capacity import num_blocks
@@ -32,6 +32,8 @@ Floats = npt.NDArray[np.float64]
 ROUNDS_MAX = 2_000
 """Rounds in which the arrivals of a closed loop must have come to rest; each settles one more request at least."""
 AT_REST_S = 1e-9
+SEND_INTERVAL_S = 0.001
+"""Between two requests of a closed loop: a load generator and an API server take them one by one."""
 PLAIN = Policy(name="plain", client=Client(max_attempts=1))
 """Clients of a benchmark wait for their answer, however long it takes."""
 CHUNK_ADMISSION_UNTIL, BACK_UNTIL, LATE_ABORTS_UNTIL = (0, 18), (0, 20), (0, 12)
@@ -167,14 +169,16 @@ def gpu_or(name: str) -> str:
 
 def profile_for(point: Point) -> Profile:
     """The measured profile of a point, with the settings and the rules of its version. Raises Unmodelled."""
-    words = point.engine.split()
-    key = Key(
-        gpu_called(point.gpu).name,
-        model_called(point.model).name,
-        point.tp,
-        dtype_called(point.dtype),
-        engine_called(words[0]),
-    )
+    try:
+        key = Key(
+            gpu_called(point.gpu).name,
+            model_called(point.model).name,
+            point.tp,
+            dtype_called(point.dtype),
+            engine_called(point.engine.split()[0]),
+        )
+    except UnknownName as error:
+        raise Unmodelled(f"no profile was measured: {str(error).split(';')[0]}") from error
     if key.name not in measured():
         raise Unmodelled(f"no profile {key.name} was measured")
     settings = {**rules(point), **told_settings(point)}
@@ -230,9 +234,8 @@ def told_settings(point: Point) -> dict[str, Any]:
 
 def replayed(workload: Workload, profile: Profile) -> pa.Table:
     """What became of the calls of a workload. Raises Unmodelled when one of them cannot be served."""
-    if workload.clients is None:
-        arrivals = workload.arrival_s
-    else:
+    arrivals = workload.arrival_s
+    if arrivals is None:
         arrivals = arrivals_of_closed_loop(workload, profile)
     calls = outcome(workload, profile, arrivals)
     unserved = calls.num_rows - int(np.count_nonzero(np.asarray(calls["outcome"]) == "delivered"))
@@ -253,19 +256,22 @@ def arrivals_of_closed_loop(workload: Workload, profile: Profile) -> Floats:
     replayed again, come to rest: each round settles one more request at least, a whole wave at most.
     Raises Unmodelled when they do not.
     """
-    n, first = len(workload.prompt_tokens), len(workload.arrival_s)
-    arrivals = np.full(n, workload.arrival_s[-1])
-    arrivals[:first] = workload.arrival_s
+    n, first = len(workload.prompt_tokens), workload.clients
+    arrivals = spaced(np.zeros(n))
     for _ in range(ROUNDS_MAX):
         ends = np.sort(np.asarray(outcome(workload, profile, arrivals)["end_s"], dtype=np.float64))
-        if np.isnan(ends).any():
-            raise Unmodelled(f"a request of it does not fit into {profile.name}")
-        renewed = arrivals.copy()
-        renewed[first:] = np.maximum(ends[: n - first], workload.arrival_s[-1])
+        renewed = spaced(np.concatenate([np.zeros(first), ends[: n - first]]))
         if np.abs(renewed - arrivals).max() <= AT_REST_S:
             return renewed
         arrivals = renewed
     raise Unmodelled(f"its closed loop does not come to rest in {ROUNDS_MAX} rounds")
+
+
+def spaced(wanted_s: Floats) -> Floats:
+    """When requests that are wanted in this order are sent, one after the other."""
+    lag = np.arange(len(wanted_s)) * SEND_INTERVAL_S
+    taken: Floats = np.maximum.accumulate(wanted_s - lag) + lag
+    return taken
 
 
 def figures_in(measured: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

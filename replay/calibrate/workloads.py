@@ -27,8 +27,6 @@ SHARED_PROMPTS = 36
 """Distinct prompts of a generator that repeats "a few dozen"."""
 WAVES = 10
 """Requests of each client of a closed loop, where nobody says how many there were."""
-SEND_INTERVAL_S = 0.001
-"""Between the first requests of a closed loop's clients: a load generator and an API server take them one by one."""
 
 
 class Unmodelled(Exception):
@@ -37,13 +35,13 @@ class Unmodelled(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Requests in order of sending; in a closed loop of `clients`, arrivals are those of the first requests alone."""
+    """Requests in order of sending. In a closed loop of `clients` arrivals are not known: they follow the answers."""
 
-    arrival_s: Floats
+    arrival_s: Floats | None
     prompt_tokens: Ints
     output_tokens: Ints
     content_id: Ints
-    clients: int | None = None
+    clients: int = 0
 
     def calls(self, arrival_s: Floats) -> pa.Table:
         """The calls, arriving at given times."""
@@ -105,12 +103,12 @@ def open_loop(told: Mapping[str, Any], kind: str, seed: int) -> Workload:
         raise Unmodelled("neither its duration nor its number of requests is told")
     n = int(number)
     poisson = "poisson" in kind.lower()
-    arrival: Floats = np.cumsum(rng.exponential(1.0 / rate, n)) if poisson else np.arange(n, dtype=np.float64) / rate
+    gaps = rng.exponential(1.0 / rate, n) if poisson else np.full(n, 1.0 / rate)
     repeated = "shared_prefix" in str(told.get("note", ""))
     content = rng.integers(SHARED_PROMPTS, size=n) if repeated else np.arange(n)
     prompt = lengths(told, ("prompt_len", "prompt_tokens", "isl"), int(content.max()) + 1, rng)[content]
     output = lengths(told, ("output_tokens_server", "output_len", "output_tokens", "osl"), n, rng)
-    return Workload(arrival - arrival[0], prompt, output, content)
+    return Workload(np.cumsum(gaps) - gaps[0], prompt, output, content)
 
 
 def closed_loop(told: Mapping[str, Any], seed: int) -> Workload:
@@ -131,7 +129,7 @@ def closed_loop(told: Mapping[str, Any], seed: int) -> Workload:
 
     prompt = around(("isl", "prompt_len", "prompt_tokens"))
     output = around(("osl", "output_len", "output_tokens"))
-    return Workload(np.arange(min(clients, n)) * SEND_INTERVAL_S, prompt, output, np.arange(n), clients)
+    return Workload(None, prompt, output, np.arange(n), min(clients, n))
 
 
 def lengths(told: Mapping[str, Any], names: tuple[str, ...], n: int, rng: np.random.Generator) -> Ints:

@@ -40,14 +40,26 @@ def calibrate(
 
 
 @cli.command()
-@click.argument("directory")
+@click.argument("directory", required=False)
+@click.option("--points", metavar="FILE", help="Serving results and KV pools of many machines, held against profiles.")
 @click.option("--seeds", type=click.IntRange(min=1), default=20, help="Replays of each recording.")
 @click.option("--no-drift", is_flag=True, help="Do not correct for the machine's speed in each recording.")
 @json_option
 @quiet_option
-def validate(directory: str, seeds: int, no_drift: bool, as_json: bool, quiet: bool) -> None:
-    """Replay recordings of a real engine, and compare each figure with what was measured."""
+def validate(directory: str | None, points: str | None, seeds: int, no_drift: bool, as_json: bool, quiet: bool) -> None:
+    """Replay recordings of a real engine, and compare each figure with what was measured.
+
+    DIRECTORY holds recordings of a machine under several policies. --points holds results of benchmarks instead, each
+    predicted by the shipped profile of its GPU, model and engine.
+    """
     import msgspec
+
+    if (directory is None) == (points is None):
+        raise BadConfig("replay validate: give a DIRECTORY of recordings, or --points FILE")
+    if points is not None:
+        validate_points(points, as_json, quiet)
+        return
+    assert directory is not None
 
     from replay.calibrate.validate import validate as compare
     from replay.progress import progress
@@ -63,6 +75,19 @@ def validate(directory: str, seeds: int, no_drift: bool, as_json: bool, quiet: b
         click.echo(validation_text(validation))
     if not validation.ok:
         sys.exit(FAILED)
+
+
+def validate_points(path: str, as_json: bool, quiet: bool) -> None:
+    """Every figure of a file of measured points beside its prediction."""
+    import msgspec
+
+    from replay.calibrate.points import compare_points
+    from replay.progress import progress
+    from replay.report.points import points_text
+
+    with progress("validating", quiet=quiet) as told:
+        figures = compare_points(path, on_progress=told)
+    click.echo(json.dumps(msgspec.to_builtins(figures), indent=1) if as_json else points_text(figures))
 
 
 @cli.command()
