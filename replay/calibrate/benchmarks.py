@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ def calibrate_benchmarks(
     engine: Mapping[str, Any] | None = None,
     base: str | None = None,
     gpu: str | None = None,
+    on_progress: Callable[[float], None] | None = None,
 ) -> tuple[Profile, BenchmarkFit]:
     """A profile fitted to the requests of benchmarks of one engine.
 
@@ -33,6 +34,8 @@ def calibrate_benchmarks(
         Settings of the engine, by the names of `EngineSettings`, where the files do not say them.
     base
         The profile to start from; by default the nearest to what the files say, and to `gpu`.
+    on_progress
+        Called now and then with the share of the work that is done.
 
     Raises
     ------
@@ -45,7 +48,7 @@ def calibrate_benchmarks(
     refuse_two_engines(runs)
     served = runs[0].served
     start, notes = as_measured(base_profile(served, base, gpu), served, engine or {})
-    fitted, fit = fit_factors(runs, start)
+    fitted, fit = fit_factors(runs, start, on_progress=on_progress)
     errors = ", ".join(f"{name.upper()} {e.mean:.1%} (p90 {e.p90:.1%})" for name, e in fit.errors.items())
     profile = msgspec.structs.replace(
         fitted,
@@ -70,7 +73,7 @@ def refuse_two_engines(runs: Sequence[Measured]) -> None:
 def weakness(fit: BenchmarkFit) -> str:
     """What the data did not tell, for whoever reads the profile."""
     untold = [value.words for value in fit.values if not value.told]
-    return f"not told by the data, and near {fit.base}: {', '.join(untold)}" if untold else ""
+    return f"not told by the data, and as in {fit.base}: {', '.join(untold)}" if untold else ""
 
 
 def validate_benchmark(path: str, profile: str, engine: Mapping[str, Any] | None = None) -> ServingValidation:

@@ -2,8 +2,8 @@
 
 A benchmark shows no steps, only what their sums did to requests. So the benchmark is replayed (its arrivals, its
 lengths) under trial values, and the logarithms of simulated over measured times to first token and per output token
-are made small. That the engine is about like the profile counts as one more observation, so that what the data cannot
-tell stays about as it was. Every third stretch of requests is held back to measure the error.
+are made small. That the engine is about like the profile counts as one more observation; what the data do not tell
+stays as it was, and widens the intervals of the rest. Every third stretch of requests is held back to measure errors.
 """
 
 from __future__ import annotations
@@ -31,14 +31,24 @@ STRETCHES = 18
 SIGMAS = (0.2, 0.05)
 """First guess at the scatter of log TTFT and log TPOT."""
 SIGMA_LEAST = 0.005
-ROUNDS = ((6.0, 64), (6.0, 64), (3.0, 96), (3.0, 192))
+IDLE_TTFT_MOST_S = 0.1
+"""A longer time to first token is one of queueing."""
+OUTSIDE_S = 0.02
+"""How much time of a request outside of steps is nothing unusual: network, HTTP, tokenizing."""
+ROUNDS = ((6.0, 64), (3.0, 128), (3.0, 64), (3.0, 192))
 """(half the width of the box in units of each value, points in it) of each look around the best point so far."""
+LOOKED_AT = 0
+"""After which of the further rounds values are held that the data do not tell."""
 FIRST_ROUNDS_MOST = 8
 """How often the first box may be moved to where its edge is best."""
+CLEAR = 2.5
+"""Standard errors that a slope must be away from zero, not to be taken as grain."""
 REWEIGHTED = 5
 """Solutions of a round, each with the weights that follow from the one before it."""
 SEED = 1
 """Of the points in a box."""
+PRIOR_95 = 1.96
+"""Standard deviations to each side of what is known before."""
 TOLD = 0.5
 """Share of the prior interval below which a value counts as told by the data."""
 
@@ -66,7 +76,7 @@ class Fitted(msgspec.Struct, frozen=True, kw_only=True):
     half_width: float
     """Of its 95% interval."""
     told: bool
-    """Whether the data tell it; else it stays about where it was in the profile."""
+    """Whether the data tell it; else it is the profile's, and the interval what is known before."""
     advice: str
     """What run would tell it, where this one does not."""
 
@@ -118,7 +128,7 @@ def scaled_model(base: Profile, runs: Sequence[Measured]) -> Model:
               start=time.sequence_s, prior=max(0.1 * step_s / batch, 2e-5),
               advice="several --max-concurrency: 1, 8, 64"),
         Value(name="api_server_s", words="outside of steps, per request", unit=0.1 * first_s, start=base.api_server_s,
-              prior=max(first_s, 5e-3), advice="a run with --max-concurrency 1"),
+              prior=OUTSIDE_S, advice="a run with --max-concurrency 1"),
     )  # fmt: skip
 
     def profile(v: Floats) -> Profile:
@@ -143,11 +153,13 @@ def scales(runs: Sequence[Measured]) -> tuple[float, float, float]:
     tpot = np.concatenate([run.tpot_s(run.ttft_s, run.e2e_s) for run in runs])
     sizes = np.concatenate([batch_sizes(run) for run in runs])
     ttft = np.concatenate([run.ttft_s for run in runs])
-    return float(np.nanmedian(tpot)), float(np.median(sizes)), float(np.nanquantile(ttft, 0.1))
+    return float(np.nanmedian(tpot)), float(np.median(sizes)), min(float(np.nanquantile(ttft, 0.1)), IDLE_TTFT_MOST_S)
 
 
-def fit_factors(runs: Sequence[Measured], base: Profile, model: Model | None = None) -> tuple[Profile, BenchmarkFit]:
-    """A profile whose replay of `runs` comes closest to what they measured.
+def fit_factors(
+    runs: Sequence[Measured], base: Profile, *, on_progress: Callable[[float], None] | None = None
+) -> tuple[Profile, BenchmarkFit]:
+    """A profile whose replay of `runs` comes closest to what they measured, starting from `base`.
 
     Raises BadInput when the runs cannot tell even how long a step is, BadConfig when the engine's settings forbid
     requests that were served.
@@ -156,9 +168,9 @@ def fit_factors(runs: Sequence[Measured], base: Profile, model: Model | None = N
         refuse_too_long(run, base)
     refuse_few(runs)
     refuse_one_batch(runs)
-    model = model or scaled_model(base, runs)
+    model = scaled_model(base, runs)
     fit = Fit(runs, model)
-    fit.solve()
+    fit.solve(on_progress or (lambda _: None))
     profile = model.profile(fit.point)
     held = [run.ok & held_back(run) for run in runs]
     notes = [note for run in runs for note in run.notes]
@@ -241,6 +253,7 @@ class Fit:
         self.unit = np.array([value.unit for value in model.values])
         self.start = np.array([value.start for value in model.values])
         self.point = self.start.copy()
+        self.free = np.ones(len(self.start), bool)
         self.prior = np.array([value.prior for value in model.values]) / self.unit
         self.half_width = np.full(len(model.values), np.nan)
         self.sigmas = SIGMAS
@@ -284,23 +297,26 @@ class Fit:
         plane, *_ = np.linalg.lstsq(design, logs, rcond=None)
         self.level, self.slope = plane[0], plane[1:].T
         grain = ((logs - design @ plane) ** 2).sum(axis=0) / (points - design.shape[1])
-        self.doubt = grain[:, None] * np.diag(np.linalg.inv(design.T @ design))[None, 1:]
+        doubt = np.sqrt(grain[:, None] * np.diag(np.linalg.inv(design.T @ design))[None, 1:])
+        self.clear_slope = np.where(np.abs(self.slope) < CLEAR * doubt, 0.0, self.slope)
+        self.doubt = doubt**2
 
     def move(self, spread: float) -> bool:
         """To the least squares of the planes, within the box that they were learned in; whether its edge is best."""
         from scipy.optimize import lsq_linear
 
-        here, start = self.point / self.unit, self.start / self.unit
+        unit, slope, prior = self.unit[self.free], self.clear_slope[:, self.free], self.prior[self.free]
+        here, start = self.point[self.free] / unit, self.start[self.free] / unit
         bounds = (np.maximum(-here, -spread) - 1e-9, np.full(len(here), spread))
         left = self.level - self.measured[self.usable]
         moved = np.zeros(len(here))
         for _ in range(REWEIGHTED):
-            weight = self.weights(left + self.slope @ moved)
-            root = np.linalg.cholesky(self.curvature(weight)).T
-            pull = self.slope.T @ (weight * left) + (here - start) / self.prior**2
+            weight = self.weights(left + slope @ moved)
+            root = np.linalg.cholesky(slope.T @ (weight[:, None] * slope) + np.diag(prior**-2.0)).T
+            pull = slope.T @ (weight * left) + (here - start) / prior**2
             moved = lsq_linear(root, -np.linalg.solve(root.T, pull), bounds).x
-        self.point = np.maximum(here + moved, 0.0) * self.unit
-        self.left = left + self.slope @ moved
+        self.point[self.free] = np.maximum(here + moved, 0.0) * unit
+        self.left = left + slope @ moved
         self.sigmas = (self.scatter(self.left, 0), self.scatter(self.left, 1))
         return bool(np.abs(moved).max() > 0.99 * spread)
 
@@ -309,16 +325,6 @@ class Fit:
         squares = (left / self.sigma()) ** 2
         weights: Floats = self.sigma() ** -2.0 / np.sqrt(1.0 + squares)
         return weights
-
-    def curvature(self, weight: Floats) -> Floats:
-        """Of the sum of squares, less what the grain of the replay adds to it on the average (errors in variables).
-
-        With that of the prior.
-        """
-        inner = self.slope.T @ (weight[:, None] * self.slope) - np.diag(weight @ self.doubt)
-        values, vectors = np.linalg.eigh(inner)
-        curvature: Floats = (vectors * np.maximum(values, 0.0)) @ vectors.T + np.diag(self.prior**-2.0)
-        return curvature
 
     def sigma(self) -> Floats:
         """Scatter of each usable log time."""
@@ -329,31 +335,34 @@ class Fit:
         values = left[self.kind[self.usable] == kind]
         return max(float(1.4826 * np.median(np.abs(values))), SIGMA_LEAST) if len(values) else SIGMAS[kind]
 
-    def solve(self) -> None:
+    def solve(self, on_progress: Callable[[float], None]) -> None:
         """Fit. Raises BadInput when the data do not even tell how long a step is."""
         spread, points = ROUNDS[0]
         for _ in range(FIRST_ROUNDS_MOST):
             self.learn(spread, points)
             if not self.move(spread):
                 break
-        for spread, points in ROUNDS[1:]:
+        whole, done = sum(points for _, points in ROUNDS), ROUNDS[0][1]
+        for number, (spread, points) in enumerate(ROUNDS[1:]):
+            on_progress(done / whole)
             self.learn(spread, points)
             self.move(spread)
-        self.half_width = self.half_widths()
-        if not self.told[0]:
+            done += points
+            if number == LOOKED_AT:
+                self.hold_untold()
+        on_progress(1.0)
+        self.half_width = np.where(self.free, self.half_widths(), PRIOR_95 * self.prior * self.unit)
+
+    def hold_untold(self) -> None:
+        """Put values back to the profile's that the data do not tell. Raises BadInput when that is f."""
+        self.free = self.half_widths() < TOLD * PRIOR_95 * self.prior * self.unit
+        if not self.free[0]:
             raise BadInput.at(
                 where(self.runs),
                 "its times do not depend enough on how long a step is to fit it; "
                 f"measure {self.model.values[0].advice}",
             )
-
-    @property
-    def told(self) -> Bools:
-        """Which values the data tell, rather than the prior."""
-        from scipy.stats import norm
-
-        told: Bools = self.half_width < TOLD * norm.ppf(0.975) * self.prior * self.unit
-        return told
+        self.point[~self.free] = self.start[~self.free]
 
     def half_widths(self) -> Floats:
         """Half-widths of 95% intervals: the larger of those for independent and for dependent errors.
@@ -364,7 +373,10 @@ class Fit:
         from scipy.stats import t
 
         weight = self.weights(self.left)
-        inverse = np.linalg.inv(self.curvature(weight))
+        # Grain adds to the squares of slopes, and would make the data look surer than they are (errors in variables).
+        inner = self.slope.T @ (weight[:, None] * self.slope) - np.diag(weight @ self.doubt)
+        values, vectors = np.linalg.eigh(inner)
+        inverse = np.linalg.inv((vectors * np.maximum(values, 0.0)) @ vectors.T + np.diag(self.prior**-2.0))
         scores = self.slope * (weight * self.left)[:, None]
         size, count = len(self.unit), len(self.left)
         groups = np.unique(self.cluster[self.usable], return_inverse=True)[1]
@@ -375,7 +387,8 @@ class Fit:
             np.diag(inverse @ (part.T @ part * correction + np.diag(self.prior**-2.0)) @ inverse)
             for part, correction in ((scores, count / max(count - size, 1)), (sums, number / max(number - 1, 1)))
         ]
-        widths: Floats = t.ppf(0.975, max(number - 1, 1)) * np.sqrt(np.maximum(*variances)) * self.unit
+        variance = np.minimum(np.maximum(*variances), self.prior**2)
+        widths: Floats = t.ppf(0.975, max(number - 1, 1)) * np.sqrt(variance) * self.unit
         return widths
 
     def fitted(self) -> list[Fitted]:
@@ -386,8 +399,8 @@ class Fit:
                 words=value.words,
                 value=float(self.point[k]),
                 half_width=float(self.half_width[k]),
-                told=bool(self.told[k]),
-                advice="" if self.told[k] else value.advice,
+                told=bool(self.free[k]),
+                advice="" if self.free[k] else value.advice,
             )
             for k, value in enumerate(self.model.values)
         ]

@@ -33,7 +33,7 @@ def value_row(value: Fitted) -> list[str]:
     )
     low, high = max(value.value - value.half_width, 0.0) * factor, (value.value + value.half_width) * factor
     sign = "x " if not unit else ""
-    told = "yes" if value.told else "no: near the profile's"
+    told = "yes" if value.told else "no: kept"
     return [value.words, f"{sign}{value.value * factor:.3g}{unit}", f"{low:.3g} to {high:.3g}{unit}", told]
 
 
