@@ -12,7 +12,6 @@ from replay.calibrate.factors import BenchmarkFit, fit_factors
 from replay.calibrate.serving import ServingValidation, compare_serving
 from replay.calibrate.sources import Measured, as_measured, base_profile, read_measured
 from replay.errors import BadInput
-from replay.profiles.loader import find_profile
 from replay.profiles.profile import Profile
 
 
@@ -76,12 +75,12 @@ def weakness(fit: BenchmarkFit) -> str:
     return f"not told by the data, and as in {fit.base}: {', '.join(untold)}" if untold else ""
 
 
-def validate_benchmark(path: str, profile: str, engine: Mapping[str, Any] | None = None) -> ServingValidation:
+def validate_benchmark(path: str, profile: str | None, engine: Mapping[str, Any] | None = None) -> ServingValidation:
     """The figures of a benchmark's result beside those that `profile` predicts for its arrivals and lengths.
 
-    What the file says of the engine's settings goes before the profile's own; `engine` before both. Raises BadInput
-    and BadConfig.
+    Without `profile`, the nearest to what the file says of its engine. What the file says of the engine's settings goes
+    before the profile's own; `engine` before both. Raises BadInput and BadConfig.
     """
     run = read_measured(path)
-    predicted, notes = as_measured(find_profile(profile), run.served, engine or {})
+    predicted, notes = as_measured(base_profile(run.served, profile, None), run.served, engine or {})
     return compare_serving(run, predicted, notes)

@@ -175,8 +175,8 @@ def base_profile(served: Served, base: str | None, gpu: str | None) -> Profile:
     if served.model is None or gpu is None:
         lacks = "its GPU (--gpu)" if served.model is not None else "its model"
         raise BadConfig(
-            f"which engine was measured? The file does not say {lacks}; name the profile to start from with --base "
-            "(replay profiles lists them)"
+            f"which engine was measured? The file does not say {lacks}; name the nearest profile (replay profiles "
+            "lists them) with --base in calibrate, --profile in validate"
         )
     engine = "vllm" if served.engine is None else served.engine.split()[0]
     model = served.model.rsplit("/", 1)[-1]
