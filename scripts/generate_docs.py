@@ -1,4 +1,4 @@
-"""Write docs/schema.md, queries.md and synthetic.md from what they describe; `--check` tells if they are current."""
+"""Write the generated pages of docs/ from what they describe; `--check` tells if they are current."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from profiles_page import profiles_page
 from queries_page import queries_page
 from synthetic_page import synthetic_page
 
@@ -51,7 +52,12 @@ def added_section(table: str) -> str:
     return f"### {table} (view)\n\nOne row: {ROWS[table]}.\n\n" + "\n".join([*head, *rows])
 
 
-PAGES = {"schema.md": schema_page, "queries.md": queries_page, "synthetic.md": synthetic_page}
+PAGES = {
+    "schema.md": schema_page,
+    "queries.md": queries_page,
+    "synthetic.md": synthetic_page,
+    "profiles.md": profiles_page,
+}
 
 
 def stale() -> Iterable[str]:

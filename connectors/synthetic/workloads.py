@@ -78,7 +78,7 @@ WORKLOADS: Mapping[str, Workload] = {
         {
             **LEAVING,
             "user_cancel_rate": 0.22,
-            "rate_per_s": 8.0,
+            "rate_per_s": 9.5,
             "prompt_tokens": "lognormal:mean=2000,cv=0.6",
             "output_tokens": "lognormal:mean=500,cv=0.5",
             "first_token_s": 1.0,
