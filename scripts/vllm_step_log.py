@@ -4,8 +4,8 @@
         vllm serve MODEL --scheduler-cls vllm_step_log.StepLogScheduler
 
 `StepLogScheduler` decides exactly what vLLM's own scheduler decides: with async scheduling on, it is vLLM's
-AsyncScheduler, else its Scheduler. vLLM 0.10 to 0.33; what a version does not have is null in the log. (0.10 and 0.11
-put their own class in place when --async-scheduling is given; without it this one is used.)
+AsyncScheduler, else its Scheduler. vLLM 0.10 to 0.33, Python 3.10 or later; what a version does not have is null in the
+log. (0.10 and 0.11 put their own class in place when --async-scheduling is given; without it this one is used.)
 
 `VLLM_STEP_LOG`
     The file; `{pid}` and `{rank}` (of the data-parallel engine) are filled in, a name that ends in .gz is compressed, a
@@ -13,7 +13,8 @@ put their own class in place when --async-scheduling is given; without it this o
 `VLLM_STEP_LOG_MAX_MB`
     Where the log ends, 4096 unless given; 0: never.
 
-Prompts, outputs and sampling parameters are never read. Request ids are written as they are.
+Prompts and outputs are never read, nor sampling parameters, but for the number of stop strings. Request ids are written
+as they are.
 
 The engine's thread only notes what vLLM has computed anyway; another thread makes text of it once a second, a few
 hundred rows at a time. At most `ROWS_MOST` rows wait for it; what comes on top is dropped, and the log says how much. A
@@ -205,6 +206,8 @@ class Log:
 
     def drain(self, rest_s: float) -> None:
         """Write what waits, in slices. Raises OSError."""
+        if not self.buffer and (self.lost_steps, self.lost_events) == self.told:
+            return
         while self.buffer and not self.over:
             lines: list[str] = []
             rows = 0
