@@ -354,14 +354,21 @@ class Fit:
         self.half_width = np.where(self.free, self.half_widths(), PRIOR_95 * self.prior * self.unit)
 
     def hold_untold(self) -> None:
-        """Put values back to the profile's that the data do not tell. Raises BadInput when that is f."""
-        self.free = self.half_widths() < TOLD * PRIOR_95 * self.prior * self.unit
-        if not self.free[0]:
+        """Put values back to the profile's that the data do not tell.
+
+        f alone stays: where it cannot be told from overheads, those are held and it takes what all steps have in
+        common. Raises BadInput when times would not tell it even then.
+        """
+        weight = self.weights(self.left)
+        precision = float(weight @ (self.slope[:, 0] ** 2 - self.doubt[:, 0])) + self.prior[0] ** -2.0
+        if precision**-0.5 > TOLD * self.prior[0]:
             raise BadInput.at(
                 where(self.runs),
                 "its times do not depend enough on how long a step is to fit it; "
                 f"measure {self.model.values[0].advice}",
             )
+        self.free = self.half_widths() < TOLD * PRIOR_95 * self.prior * self.unit
+        self.free[0] = True
         self.point[~self.free] = self.start[~self.free]
 
     def half_widths(self) -> Floats:

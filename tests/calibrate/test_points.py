@@ -213,4 +213,24 @@ def test_the_command_prints_figures_for_programs_and_wants_one_source(tmp_path: 
     assert {"id", "figure", "measured", "predicted", "error", "reason"} <= set(figure)
     assert (figure["id"], figure["figure"], figure["measured"]) == ("a", "ttft_ms", 30.0)
     both = CliRunner().invoke(cli, ["validate", str(tmp_path), "--points", path])
-    assert "give a DIRECTORY of recordings, or --points FILE" in str(both.exception)
+    assert "or --points FILE" in str(both.exception)
+
+
+@pytest.mark.slow
+def test_published_points_are_met_as_closely_as_the_documentation_tells() -> None:
+    path = Path(__file__).parents[3] / "shared" / "calibration" / "validation.json"
+    if not path.exists():
+        pytest.skip("the published points are not beside this repository")
+    found = [f for f in compare_points(str(path)) if f.error is not None]
+
+    def median(figure: str, group: str) -> float:
+        return float(np.median([abs(f.error or 0.0) for f in found if f.figure == figure and group in f.group]))
+
+    assert median("tpot_ms", "vllm h") < 0.05
+    assert median("ttft_ms", "vllm h") < 0.15
+    assert median("e2e_ms", "vllm h100-sxm, open loop") < 0.05
+    assert median("tpot_ms", "vllm rtx-4090") < 0.06
+    assert median("duration_s", "vllm rtx-4090") < 0.06
+    assert max(abs(f.error or 0.0) for f in found if f.figure == "kv_tokens" and f.group == "KV pool, h100-sxm") < 0.02
+    a100 = [f for f in found if f.figure == "kv_gib" and "a100" in f.group]
+    assert max(abs((f.predicted or 0.0) - f.measured) for f in a100) < 1.2
