@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from replay.engine import state as st
-from replay.engine.identity import BlockKeys, block_keys, content_keys, dense
+from replay.engine.identity import BlockKeys, block_keys, content_keys, dense, numbered
+from replay.engine.memory import zeros
 from replay.errors import BadConfig
 from replay.policies.knobs import Cancellation, Client, Policy
 from replay.profiles.profile import EngineSettings, Profile, StepTime
@@ -23,6 +24,9 @@ ALIKE = (
 )  # fmt: skip
 """Settings in which the engines of a fleet must agree."""
 GROWN = ("attempts", "executions", "ledgers", "heap", "inbox", "samples", "steps", "rows")
+"""Arrays whose need is not known beforehand."""
+ATTEMPTS_FORESEEN = 4
+"""Attempts of a call that there is room for from the start. What is not used takes no memory."""
 ROUTING = {
     "round_robin": st.ROUND_ROBIN,
     "least_outstanding": st.LEAST_OUTSTANDING,
@@ -39,7 +43,6 @@ DETECTION = {
     "timer": st.TIMER,
     "next_token": st.NEXT_TOKEN,
 }
-"""Arrays whose need is not known beforehand."""
 
 
 def step_seconds(step_time: StepTime, max_tokens: int) -> npt.NDArray[np.float64]:
@@ -65,12 +68,11 @@ def column(calls: pa.Table, name: str, missing: float, kind: Any) -> npt.NDArray
 
 def coalescing_keys(calls: pa.Table) -> npt.NDArray[np.int64]:
     """One number for each (idempotency key), else for each (tenant, model, content)."""
-    parts = [column(calls, "content_id", -1, np.int64)]
+    by_content = numbered(calls["content_id"])
     for name in ("tenant", "model"):
         if name in calls.column_names:
-            parts.append(dense(calls[name]))
-    _, by_content = np.unique(np.stack(parts), axis=1, return_inverse=True)
-    by_content = by_content.reshape(-1).astype(np.int64)
+            part = dense(calls[name])
+            by_content = dense(pa.array(by_content * (part.max(initial=0) + 1) + part))
     if "idempotency_key" not in calls.column_names:
         return by_content
     named = np.asarray(pc.is_valid(calls["idempotency_key"]))
@@ -106,7 +108,7 @@ def agreed(engines: Sequence[Profile]) -> EngineSettings:
 
 def call_array(calls: pa.Table, policy: Policy, engine: EngineSettings, keys: BlockKeys) -> npt.NDArray[Any]:
     """The calls as the kernel reads them."""
-    array = np.zeros(calls.num_rows, st.CALL)
+    array = zeros(calls.num_rows, st.CALL)
     array["arrival"] = column(calls, "arrival_s", 0.0, np.float64)
     array["prompt"] = prompt = column(calls, "prompt_tokens", 0, np.int64)
     wanted = column(calls, "output_tokens", 1, np.int64)
@@ -114,7 +116,7 @@ def call_array(calls: pa.Table, policy: Policy, engine: EngineSettings, keys: Bl
     limit = column(calls, "max_tokens", 0, np.int64)
     array["reserve"] = np.minimum(np.where(limit > 0, limit, wanted), np.maximum(engine.max_model_len - prompt, 1))
     array["priority"] = column(calls, "priority", 0, np.int64)
-    array["content"] = dense(calls["content_id"])
+    array["content"] = numbered(calls["content_id"])
     array["stream"] = column(calls, "stream", st.UNKNOWN, np.int8)
     if policy.gateway.coalesce:
         array["key"] = coalescing_keys(calls)
@@ -318,15 +320,15 @@ def new_state(
     lazy = caching and policy.cancellation.kv_release_delay_s > 0
     settings["linger_most"] = seqs * sequence_blocks if lazy else 0
     buckets = int(array["bucket"].max(initial=0)) + 1
-    n = len(array) + 16
+    n = len(array) * min(policy.client.max_attempts, ATTEMPTS_FORESEEN) + 16
     return st.State(
         settings=settings[0],
         progress=progress[0],
         step_seconds=np.stack([step_seconds(kind.timed, most_tokens + seqs) for kind in kinds]),
         calls=array,
-        attempts=np.zeros(n, st.ATTEMPT),
-        executions=np.zeros(n, st.EXECUTION),
-        ledgers=np.zeros(n + seqs, st.LEDGER),
+        attempts=zeros(n, st.ATTEMPT),
+        executions=zeros(n, st.EXECUTION),
+        ledgers=zeros(n + seqs, st.LEDGER),
         replicas=replica_array(engines, kinds),
         wakes=np.arange(replicas, dtype=i4),
         slots=slots,
@@ -355,7 +357,7 @@ def new_state(
         budgets=np.full(buckets, 0.0 if policy.budget is None else policy.budget.initial),
         heap=np.zeros(seqs + 1024, st.EVENT),
         soon=np.zeros(power_of_two(seqs + 64), st.EVENT),
-        inbox=np.zeros(n, i4),
+        inbox=zeros(n, i4),
         due=np.full((replicas, int(settings["due_mask"][0]) + 1), st.NONE, i4),
         held=np.full((replicas, int(settings["finish_mask"][0]) + 1), st.NONE, i4),
         lingering=np.zeros(power_of_two(2 * int(settings["linger_most"][0]) + 2), i4),
@@ -382,7 +384,7 @@ def grown(state: st.State) -> st.State:
     for name in GROWN:
         array = getattr(state, name)
         if int(wanted[name]) >= len(array) > 1:
-            larger[name] = np.zeros(2 * len(array), array.dtype)
+            larger[name] = zeros(2 * len(array), array.dtype)
             larger[name][: len(array)] = array
     if progress["linger_tail"] - progress["linger_head"] + state.settings["linger_most"] >= len(state.lingering):
         larger["lingering"] = longer_ring(state.lingering, int(progress["linger_head"]), int(progress["linger_tail"]))
