@@ -1,12 +1,14 @@
 """Results of `vllm bench serve --save-result --save-detailed`: one JSON object with a list for each figure.
 
-vLLM, vllm/benchmarks/serve.py. Traps: `start_times` are of a monotonic clock, and are written since vLLM 0.11;
-a failed request stands in every list, with 0 where nothing was measured; `itls` are gaps between chunks, which may
-hold several tokens; --append-result writes one object after another.
+vLLM, vllm/benchmarks/serve.py. Traps: `start_times` are of a monotonic clock, and are written since 2026 (pull request
+32667); those of an older closed loop follow from its `max_concurrency`; a failed request stands in every list, with 0
+where nothing was measured; `itls` are gaps between chunks, which may hold several tokens; --append-result writes one
+object after another.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from typing import Any
 
@@ -40,6 +42,9 @@ class Result(msgspec.Struct, gc=False):
     itls: list[msgspec.Raw] | None = None
     """Seconds between chunks of a response: lists, which may be long, and of which the sum is needed alone."""
     errors: list[Any] | None = None
+    request_rate: Any = None
+    """Requests a second, or "inf"."""
+    max_concurrency: int | None = None
 
 
 class VllmBench:
@@ -63,14 +68,17 @@ class VllmBench:
 
     def columns(self, result: Result, path: str) -> dict[str, list[Any]]:
         """Columns by ATTEMPTS name. Raises BadInput when a list is missing, or is not as long as the others."""
-        missing = [name for name in NEEDED if getattr(result, name) is None]
+        closed = result.start_times is None and result.request_rate == "inf"
+        missing = [name for name in NEEDED if getattr(result, name) is None and not (closed and name == "start_times")]
         if missing:
             advice = "run vllm bench serve with --save-result --save-detailed"
             if missing == ["start_times"]:
-                advice = "vLLM writes it since 0.11: run the benchmark of a later vLLM"
+                advice = "vLLM writes it since 2026: run a later vLLM's benchmark, or --request-rate inf"
             raise BadInput.at(path, f"has no {' and '.join(missing)} of single requests; {advice}")
         lists: dict[str, list[Any]] = {name: getattr(result, name) for name in NEEDED}
         count = len(lists["input_lens"])
+        if closed:
+            lists["start_times"] = [0.0] * count
         lists["itls"] = result.itls if result.itls is not None else [msgspec.Raw(b"[]")] * count
         lists["errors"] = result.errors if result.errors is not None else [None] * count
         for name, values in lists.items():
@@ -81,8 +89,10 @@ class VllmBench:
             (None, None) if bad else timing(ttft, gaps, length)
             for bad, ttft, gaps, length in zip(failed, lists["ttfts"], lists["itls"], lists["output_lens"], strict=True)
         ]
+        if closed:
+            lists["start_times"] = closed_loop([e2e for _, e2e in timed], result.max_concurrency or count)
         return {
-            "arrival_s": [start or None for start in lists["start_times"]],
+            "arrival_s": lists["start_times"] if closed else [start or None for start in lists["start_times"]],
             "prompt_tokens": lists["input_lens"],
             "output_tokens": [None if bad else n for bad, n in zip(failed, lists["output_lens"], strict=True)],
             "ttft_s": [ttft for ttft, _ in timed],
@@ -97,6 +107,17 @@ class VllmBench:
         tp = int(first.tp) if str(first.tp).isdecimal() else None
         engine = first.backend if first.backend in ENGINES else None
         return Served(model=first.model_id, gpu=first.gpu, tp=tp, dtype=first.dtype, engine=engine)
+
+
+def closed_loop(e2e_s: list[float | None], concurrency: int) -> list[float]:
+    """When each request was sent by a client that keeps `concurrency` of them open: when one before it ended."""
+    open_until: list[float] = []
+    starts = []
+    for seconds in e2e_s:
+        start = heapq.heappop(open_until) if len(open_until) >= max(concurrency, 1) else 0.0
+        heapq.heappush(open_until, start + (seconds or 0.0))
+        starts.append(start)
+    return starts
 
 
 def timing(ttft: Any, gaps: msgspec.Raw, output_tokens: Any) -> tuple[Any, float | None]:

@@ -24,7 +24,8 @@ from trace_schema.fold import fold
 
 Floats = npt.NDArray[np.float64]
 
-STEP_KINDS = ("config", "add", "abort", "step")
+STEP_KINDS = ("header", "config", "add", "abort", "step")
+"""What the first line of a step log may be."""
 DECODED_LEAST = 8
 """Output tokens from which a request's time per output token is used: below, one step more or less weighs too much."""
 CACHED_MOST = 0.05

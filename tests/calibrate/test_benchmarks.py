@@ -98,7 +98,10 @@ CANNOT_TELL = {
     "one batch size": (one_load, "batches of one size.*--max-concurrency 1, 8 and 64"),
     "too few": (lambda path: vllm_bench(requests(truth(), 1, count=20), path), "20 requests .* are too few"),
     "sums alone": (without("ttfts"), "has no ttfts of single requests; run vllm bench serve with --save-result"),
-    "no start": (without("start_times"), "has no start_times .* later vLLM"),
+    "no start": (
+        lambda path: vllm_bench(requests(truth(), 1, count=80), path, start_times=None, request_rate=4.0),
+        "has no start_times .* later vLLM",
+    ),
     "no output lengths": (without("output_lens", [None] * 80), "does not say how many tokens were written"),
     "no first token": (without("ttfts", [None] * 80), "has no time to first token"),
     "all failed": (without("errors", ["boom"] * 80), "no request of it can be used: .*80 requests that failed"),

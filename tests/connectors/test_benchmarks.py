@@ -69,6 +69,14 @@ def test_a_response_that_was_not_streamed_has_no_first_token(tmp_path: Path) -> 
     assert [(row["ttft_s"], row["e2e_s"], row["stream"]) for row in found] == [(None, 1.1, False)] * 3
 
 
+def test_the_starts_of_an_older_closed_loop_follow_from_its_concurrency(tmp_path: Path) -> None:
+    """Of three requests of 1.1 s, two at a time, the third is sent when the first ends."""
+    path = vllm_bench(THREE, tmp_path / "x.json", start_times=None, max_concurrency=2)
+    assert [row["arrival_s"] for row in rows(path)] == pytest.approx([0.0, 0.0, 1.1])
+    path = vllm_bench(THREE, tmp_path / "x.json", start_times=None, max_concurrency=None)
+    assert [row["arrival_s"] for row in rows(path)] == [0.0, 0.0, 0.0]
+
+
 def test_results_that_were_appended_are_read_one_after_the_other(tmp_path: Path) -> None:
     first, second = (Path(vllm_bench(THREE, tmp_path / name)) for name in ("a.json", "b.json"))
     first.write_text(first.read_text() + "\n" + second.read_text())
