@@ -88,9 +88,9 @@ def test_the_log_holds_the_steps_that_vllm_took(
     assert [{names[n]: tokens for n, tokens, _ in line["rows"]} for line in steps] == logged
     settings = json.loads((path / "scenario.json").read_text())["engine"]
     # What this version does not have is null.
-    assert {**settings, **{key: None for key, value in lines[0]["engine"].items() if value is None}} == lines[0][
-        "engine"
-    ]
+    written = {key: value for key, value in lines[0]["engine"].items() if value is not None}
+    assert written == {key: settings[key] for key in written}
+    assert len(written) >= 8
     if str(vllm.__version__).startswith(RECORDED_WITH):
         check_recorded(path, steps, lines, names)
         log = read_step_log(str(log_file))
