@@ -45,7 +45,8 @@ def numbered(values: pa.ChunkedArray | pa.Array) -> Ints:
     if pa.types.is_integer(values.type) and values.null_count == 0 and len(values):
         ends = pc.min_max(values).as_py()
         if ends["min"] >= 0 and ends["max"] < NUMBERS_PER_VALUE * len(values):
-            return fixed(np.asarray(values.cast(pa.int64())))
+            numbers = np.asarray(values)
+            return fixed(numbers.view(np.int64) if numbers.itemsize == 8 else numbers.astype(np.int64))
     return fixed(dense(values))
 
 
