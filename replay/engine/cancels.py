@@ -8,7 +8,7 @@ from replay.engine.blocks import release_lingering
 from replay.engine.events import CANCEL_IS_SEEN, KV_IS_RELEASED, SCHEDULE, STEP_ENDS, post, post_at
 from replay.engine.flights import give_back_rows, head_end
 from replay.engine.gateway import execution_ended
-from replay.engine.kernel import hot
+from replay.engine.kernel import cold, hot
 from replay.engine.scheduler import abort
 from replay.engine.state import (
     BLOCKED_BY_BLOCKS,
@@ -29,7 +29,7 @@ from replay.engine.state import (
 from replay.engine.wakes import wake
 
 
-@hot
+@cold
 def abort_arrives(S: State, x: int) -> None:
     """An abort reaches the engine, which notices it in its own way."""
     if S.settings.detection == PUSH:
@@ -60,7 +60,7 @@ def next_look(S: State, x: int) -> float:
     return since + (math.floor((S.progress.now - since) / timer) + 1.0) * timer
 
 
-@hot
+@cold
 def cancel_is_seen(S: State, x: int) -> None:
     push_arrives(S, x)
 
@@ -81,11 +81,19 @@ def push_arrives(S: State, x: int) -> None:
 
 @hot
 def read_inbox(S: State, rep: Replica, at_end: bool) -> None:
+    """Apply the aborts that have arrived, if there are any."""
+    if rep.inbox_first != NONE:
+        apply_aborts(S, rep.index, at_end)
+
+
+@cold
+def apply_aborts(S: State, r: int, at_end: bool) -> None:
     """Apply the aborts that have arrived, in order.
 
     At the end of a step, a request that arrived during it has not been added yet: its abort waits for it, and those
     behind it wait too.
     """
+    rep = S.replicas[r]
     while rep.inbox_first != NONE:
         x = rep.inbox_first
         if x >= S.progress.executions or S.executions[x].queued == INFINITY:
@@ -93,7 +101,7 @@ def read_inbox(S: State, rep: Replica, at_end: bool) -> None:
         if at_end and S.executions[x].arrived_in_round == rep.rounds:
             break
         rep.inbox_first = S.inbox[x]
-        abort_now(S, rep, x)
+        abort_now(S, rep.index, x)
 
 
 @hot
@@ -128,17 +136,23 @@ def await_look(S: State, rep: Replica, x: int, place: int) -> None:
 
 @hot
 def read_due(S: State, rep: Replica) -> None:
-    """At the end of a step, abort the requests whose cancels are seen now, in the order in which they came."""
+    """At the end of a step, abort the requests whose cancels are seen now, if there are any."""
+    if S.due[rep.index, (rep.rounds + 1) & S.settings.due_mask] != NONE:
+        apply_due(S, rep.index)
+
+
+@cold
+def apply_due(S: State, r: int) -> None:
+    """Abort the requests whose cancels are seen now, in the order in which they came."""
+    rep = S.replicas[r]
     place = (rep.rounds + 1) & S.settings.due_mask
     last = S.due[rep.index, place]
-    if last == NONE:
-        return
     S.due[rep.index, place] = NONE
     x = last
     while True:
         x = S.inbox[x]
         if S.executions[x].status == RUNNING:
-            abort_now(S, rep, x)
+            abort_now(S, rep.index, x)
         if x == last:
             break
 
@@ -154,19 +168,20 @@ def abort_at_once(S: State, x: int) -> None:
         give_back_rows(S, rep.index, S.executions[x].slot)
         if rep.wake_kind == STEP_ENDS:
             wake(S, rep, max(head_end(S, rep), S.progress.now), STEP_ENDS)
-    abort_now(S, rep, x)
+    abort_now(S, rep.index, x)
 
 
-@hot
-def abort_now(S: State, rep: Replica, x: int) -> None:
+@cold
+def abort_now(S: State, r: int, x: int) -> None:
     """Abort execution `x`, and tell the gateway if it was still alive."""
+    rep = S.replicas[r]
     if abort(S, rep, x):
         execution_ended(S, x)
         if S.executions[x].lingering > 0:
             post(S, S.settings.kv_delay, KV_IS_RELEASED, x)
 
 
-@hot
+@cold
 def kv_is_released(S: State, x: int) -> None:
     """The blocks that an aborted execution kept are free."""
     rep = S.replicas[S.executions[x].replica]

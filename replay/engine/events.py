@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from replay.engine.kernel import hot
+from typing import Any
+
+from replay.engine.kernel import cold, hot
 from replay.engine.state import State
 
 # Priorities at equal times, smallest first; within one, in the order of posting.
@@ -56,29 +58,40 @@ def post_at(S: State, time: float, kind: int, argument: int) -> None:
     """`kind` happens to `argument` at `time`."""
     S.progress.posted += 1
     order = (priority_of(kind) << _PRIORITY_SHIFT) + S.progress.posted
-    i = S.progress.heap
+    push(S.heap, S.progress.heap, time, order, kind, argument)
     S.progress.heap += 1
-    while i > 0:
-        above = (i - 1) >> 1
-        if S.heap[above].time < time or (S.heap[above].time == time and S.heap[above].order < order):
-            break
-        S.heap[i] = S.heap[above]
-        i = above
-    S.heap[i].time = time
-    S.heap[i].order = order
-    S.heap[i].kind = kind
-    S.heap[i].argument = argument
 
 
 @hot
 def drop_top(S: State) -> None:
     """Remove the earliest event."""
-    n = S.progress.heap - 1
-    S.progress.heap = n
-    time = S.heap[n].time
-    order = S.heap[n].order
-    kind = S.heap[n].kind
-    argument = S.heap[n].argument
+    S.progress.heap -= 1
+    sift(S.heap, S.progress.heap)
+
+
+@cold
+def push(heap: Any, n: int, time: float, order: int, kind: int, argument: int) -> None:
+    """Put an event into a heap of `n`. Called, not inlined: it takes one array, and stands in a dozen places."""
+    i = n
+    while i > 0:
+        above = (i - 1) >> 1
+        if heap[above].time < time or (heap[above].time == time and heap[above].order < order):
+            break
+        heap[i] = heap[above]
+        i = above
+    heap[i].time = time
+    heap[i].order = order
+    heap[i].kind = kind
+    heap[i].argument = argument
+
+
+@cold
+def sift(heap: Any, n: int) -> None:
+    """Let the last of `n + 1` events take the place of the top one, and sink to where it belongs."""
+    time = heap[n].time
+    order = heap[n].order
+    kind = heap[n].kind
+    argument = heap[n].argument
     i = 0
     while True:
         below = 2 * i + 1
@@ -86,18 +99,18 @@ def drop_top(S: State) -> None:
             break
         right = below + 1
         if right < n and (
-            S.heap[right].time < S.heap[below].time
-            or (S.heap[right].time == S.heap[below].time and S.heap[right].order < S.heap[below].order)
+            heap[right].time < heap[below].time
+            or (heap[right].time == heap[below].time and heap[right].order < heap[below].order)
         ):
             below = right
-        if time < S.heap[below].time or (time == S.heap[below].time and order < S.heap[below].order):
+        if time < heap[below].time or (time == heap[below].time and order < heap[below].order):
             break
-        S.heap[i] = S.heap[below]
+        heap[i] = heap[below]
         i = below
-    S.heap[i].time = time
-    S.heap[i].order = order
-    S.heap[i].kind = kind
-    S.heap[i].argument = argument
+    heap[i].time = time
+    heap[i].order = order
+    heap[i].kind = kind
+    heap[i].argument = argument
 
 
 @hot

@@ -6,11 +6,14 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 from numba.core.caching import UserProvidedCacheLocator
+
+from replay.engine.lean import INNER, compiling_once
 
 HERE = Path(__file__).parent
 
@@ -74,11 +77,13 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 def hot(function: Kernel) -> Kernel:
     """Compile a function on the path of every step or request: inlined into its caller."""
+    INNER.add(function.__qualname__)
     return cast(Kernel, numba.njit(forceinline=True, **_INNER)(function))
 
 
 def cold(function: Kernel) -> Kernel:
     """Compile a function that runs rarely: called."""
+    INNER.add(function.__qualname__)
     return cast(Kernel, numba.njit(**_INNER)(function))
 
 
@@ -88,6 +93,15 @@ def entry(function: Kernel) -> Kernel:
     before = config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES
     config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES = str(CACHE), f"{__name__}.{ByContent.__name__}"
     try:
-        return cast(Kernel, numba.njit(cache=True, **_COMMON)(function))
+        compiled = numba.njit(cache=True, **_COMMON)(function)
     finally:
         config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES = before
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        if compiled.signatures:
+            return compiled(*arguments)
+        with compiling_once():
+            return compiled(*arguments)
+
+    return cast(Kernel, call)

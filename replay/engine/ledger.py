@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 
 from replay.engine.blocks import attend_again, leave_unattended, now_ns
-from replay.engine.kernel import hot
+from replay.engine.kernel import cold, hot
 from replay.engine.state import DECODING, FS, NS, RUNNING, Replica, State
 
 
@@ -111,23 +111,35 @@ def become_orphan(S: State, x: int) -> None:
     """Nobody waits for execution `x` any more."""
     S.executions[x].unattended_at = S.progress.now
     if S.executions[x].status == RUNNING:
-        slot = S.executions[x].slot
-        held = settle(S, S.replicas[S.executions[x].replica], slot)
-        S.slots[slot].stranded_from_ns = now_ns(S)
-        if S.settings.caching:
-            leave_unattended(S, slot, held)
+        orphan_running(S, x)
     S.executions[x].orphan = 1
+
+
+@cold
+def orphan_running(S: State, x: int) -> None:
+    """Settle what the running execution `x` has cost while it was attended."""
+    slot = S.executions[x].slot
+    held = settle(S, S.replicas[S.executions[x].replica], slot)
+    S.slots[slot].stranded_from_ns = now_ns(S)
+    if S.settings.caching:
+        leave_unattended(S, slot, held)
 
 
 @hot
 def become_attended(S: State, x: int) -> None:
     """A client waits for execution `x` again."""
     if S.executions[x].status == RUNNING:
-        slot = S.executions[x].slot
-        held = settle(S, S.replicas[S.executions[x].replica], slot)
-        if S.settings.caching:
-            attend_again(S, slot, held)
+        attend_running(S, x)
     S.executions[x].orphan = 0
+
+
+@cold
+def attend_running(S: State, x: int) -> None:
+    """Settle what the running execution `x` has cost while it was an orphan."""
+    slot = S.executions[x].slot
+    held = settle(S, S.replicas[S.executions[x].replica], slot)
+    if S.settings.caching:
+        attend_again(S, slot, held)
 
 
 @hot

@@ -35,7 +35,7 @@ from replay.engine.held import charge_held, give_up_all_held
 from replay.engine.kernel import cold, entry, hot
 from replay.engine.ledger import settle, step_overhead_s
 from replay.engine.queue import enqueue
-from replay.engine.scheduler import coast, coast_in_pairs, end_step, finish, room_to_trace, schedule
+from replay.engine.scheduler import coast, end_step, finish, room_to_trace, schedule
 from replay.engine.state import (
     BLOCKED_BY_BLOCKS,
     DECODING,
@@ -97,7 +97,7 @@ def step_ends(S: State, rep: Replica) -> None:
         x = rep.doomed
         rep.doomed = S.executions[x].next
         S.executions[x].doomed = 0
-        abort_now(S, rep, x)
+        abort_now(S, rep.index, x)
         if S.settings.depth > 1:
             S.executions[x].outputs -= 1
     while rep.late != NONE:
@@ -137,10 +137,7 @@ def start_step(S: State, rep: Replica) -> bool:
         else:
             go_idle(S, rep)
         return True
-    if S.settings.depth == 1:
-        coast(S, rep, next_outside(S))
-    else:
-        coast_in_pairs(S, rep, next_outside(S))
+    coast(S, rep, next_outside(S))
     duration = schedule(S, rep)
     while rep.dropped != NONE:
         execution_ended(S, rep.dropped)

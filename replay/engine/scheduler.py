@@ -52,46 +52,45 @@ def schedule(S: State, rep: Replica) -> float:
     rep.chunks = 0
     rep.preempted = 0
     rep.finished = 0
-    rep.prefill_only = 0
-    if S.settings.prefill_first and (rep.prefilling > 0 or rep.waiting > 0):
-        budget = prefill_alone(S, rep)
-        if budget < rep.max_tokens:
-            rep.skipping = 1
-            return enter_step(S, rep, rep.max_tokens - budget)
-    rep.walked = not runs_in_order(S, rep)
-    if rep.walked:
-        budget = running_walk(S, rep.index)
-    else:
-        budget = running_in_order(S, rep)
-    if rep.preempted > 0:
-        rep.blocked = NOT_BLOCKED
-    elif not S.settings.prefill_first and not may_skip_admission(S, rep):
-        budget = admit(S, rep, budget)
+    rep.prefill_only = S.settings.prefill_first and (rep.prefilling > 0 or rep.waiting > 0)
+    while True:
+        if rep.prefill_only:
+            budget = chunks_alone(S, rep.index)
+        else:
+            rep.walked = not runs_in_order(S, rep)
+            budget = running_walk(S, rep.index) if rep.walked else running_in_order(S, rep)
+        if rep.preempted > 0:
+            rep.blocked = NOT_BLOCKED
+        elif rep.prefill_only == S.settings.prefill_first and not may_skip_admission(S, rep):
+            budget = admit(S, rep, budget)
+        if not rep.prefill_only or budget < rep.max_tokens:
+            break
+        rep.prefill_only = 0
     duration = NOTHING
     if budget < rep.max_tokens or rep.held > 0:
         duration = enter_step(S, rep, rep.max_tokens - budget)
     resume_paused(S, rep, duration != NOTHING)
+    if rep.prefill_only:
+        rep.skipping = 1
     return duration
 
 
-@hot
-def prefill_alone(S: State, rep: Replica) -> int:
-    """Chunks of the requests in mid-prefill, and those of the queue, as far as there is room; returns the budget left.
+@cold
+def chunks_alone(S: State, r: int) -> int:
+    """Chunks of the requests in mid-prefill, as far as there is room; returns the budget left.
 
-    If there are any, decoding requests take no part in the step.
+    If the step has any, or admits a request, decoding ones take no part in it.
     """
+    rep = S.replicas[r]
     budget = rep.max_tokens
     limit = chunk_limit(S, rep)
     for k in range(rep.prefilling):
-        slot = S.parts[rep.index, k]
+        slot = S.parts[r, k]
         n = min(remaining(S, slot), limit, budget)
         if n <= 0 or blocks_between(S, S.slots[slot].offset, n) > rep.free:
             break
         give_chunk(S, rep, slot, n)
         budget -= n
-    if not may_skip_admission(S, rep):
-        budget = admit(S, rep, budget)
-    rep.prefill_only = budget < rep.max_tokens
     return budget
 
 
@@ -220,8 +219,11 @@ def may_coast(S: State, rep: Replica) -> bool:
 
 
 @hot
-def coast_in_pairs(S: State, rep: Replica, horizon: float) -> None:
-    """As `coast`, with a step in flight: each round schedules the next one, and ends with the one before it."""
+def coast(S: State, rep: Replica, horizon: float) -> None:
+    """Run whole steps that only decode and finish nobody, while rounds end before `horizon`.
+
+    A round is a step; with two in flight it schedules a step, and ends with the one before it.
+    """
     if not may_coast(S, rep):
         return
     size = S.settings.block_size
@@ -229,59 +231,31 @@ def coast_in_pairs(S: State, rep: Replica, horizon: float) -> None:
     rows = decode + rep.held
     rep.chunks = 0
     rep.preempted = 0
+    rep.prefill_only = 0
     overhead = step_overhead_s(S, rep, rows, rows, rows) + S.settings.poll * decode
     while nothing_is_due(S, rep):
         need = S.residues[rep.index, rep.clock % size].count
-        ends = head_end(S, rep)
+        duration = overhead + rep.kv_token_s * (rep.context + decode)
+        ends = S.progress.now + duration
+        if S.settings.depth > 1:
+            ends = head_end(S, rep)
         if need > rep.free or ends >= horizon or (S.settings.trace and not room_to_trace(S)):
             break
-        duration = overhead + rep.kv_token_s * (rep.context + decode)
         if need > 0 or S.settings.caching:
             decode_blocks(S, rep)
-        rep.computed_output += S.flights[rep.index, rep.steps & 1].decoded
+        rep.computed_output += decode if S.settings.depth == 1 else S.flights[rep.index, rep.steps & 1].decoded
         rep.clock += 1
         rep.context += decode
         rep.steps += 1
+        rep.rounds += 1
         post_step(S, rep, decode, 0, rep.held, rows, False, duration)
-        take_off(S, rep, duration, decode)
+        if S.settings.depth > 1:
+            take_off(S, rep, duration, decode)
+            rep.in_flight -= 1
         if S.settings.trace:
             trace_step(S, rep.index, duration, 0, decode)
-        rep.in_flight -= 1
-        rep.rounds += 1
         S.progress.steps += 1
         S.progress.now = max(S.progress.now, ends)
-
-
-@hot
-def coast(S: State, rep: Replica, horizon: float) -> None:
-    """Run whole steps that only decode, finish nobody and end before `horizon`."""
-    if not may_coast(S, rep):
-        return
-    size = S.settings.block_size
-    decode = rep.decoding
-    rows = decode + rep.held
-    rep.chunks = 0
-    rep.preempted = 0
-    overhead = step_overhead_s(S, rep, rows, rows, rows) + S.settings.poll * decode
-    while nothing_is_due(S, rep):
-        need = S.residues[rep.index, rep.clock % size].count
-        duration = overhead + rep.kv_token_s * (rep.context + decode)
-        if need > rep.free or S.progress.now + duration >= horizon:
-            break
-        if S.settings.trace and not room_to_trace(S):
-            break
-        if need > 0 or S.settings.caching:
-            decode_blocks(S, rep)
-        rep.clock += 1
-        rep.context += decode
-        rep.steps += 1
-        rep.rounds += 1
-        rep.computed_output += decode
-        post_step(S, rep, decode, 0, rep.held, rows, False, duration)
-        if S.settings.trace:
-            trace_step(S, rep.index, duration, 0, decode)
-        S.progress.steps += 1
-        S.progress.now += duration
 
 
 @hot

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from replay.engine.kernel import hot
+from typing import Any
+
+from replay.engine.kernel import cold, hot
 from replay.engine.state import Replica, State
-
-
-@hot
-def wakes_before(S: State, a: int, b: int) -> bool:
-    """Whether replica `a` wants attention before `b`."""
-    if S.replicas[a].wake_at != S.replicas[b].wake_at:
-        return S.replicas[a].wake_at < S.replicas[b].wake_at
-    if S.replicas[a].wake_kind != S.replicas[b].wake_kind:
-        return S.replicas[a].wake_kind < S.replicas[b].wake_kind
-    return a < b
 
 
 @hot
@@ -21,26 +13,40 @@ def wake(S: State, rep: Replica, time: float, kind: int) -> None:
     """Replica `rep` wants attention for `kind` at `time` (infinity: not before something arrives)."""
     rep.wake_at = time
     rep.wake_kind = kind
-    n = S.settings.replicas
-    if n == 1:
-        return
-    r = rep.index
-    i = rep.wake_place
-    while i > 0 and wakes_before(S, r, S.wakes[(i - 1) >> 1]):
-        above = S.wakes[(i - 1) >> 1]
-        S.wakes[i] = above
-        S.replicas[above].wake_place = i
+    if S.settings.replicas > 1:
+        move(S.replicas, S.wakes, rep.index)
+
+
+@hot
+def wakes_before(replicas: Any, a: int, b: int) -> bool:
+    """Whether replica `a` wants attention before `b`."""
+    if replicas[a].wake_at != replicas[b].wake_at:
+        return replicas[a].wake_at < replicas[b].wake_at
+    if replicas[a].wake_kind != replicas[b].wake_kind:
+        return replicas[a].wake_kind < replicas[b].wake_kind
+    return a < b
+
+
+@cold
+def move(replicas: Any, wakes: Any, r: int) -> None:
+    """Replica `r` rises or sinks to where it belongs."""
+    n = len(wakes)
+    i = replicas[r].wake_place
+    while i > 0 and wakes_before(replicas, r, wakes[(i - 1) >> 1]):
+        above = wakes[(i - 1) >> 1]
+        wakes[i] = above
+        replicas[above].wake_place = i
         i = (i - 1) >> 1
     while True:
         below = 2 * i + 1
         if below >= n:
             break
-        if below + 1 < n and wakes_before(S, S.wakes[below + 1], S.wakes[below]):
+        if below + 1 < n and wakes_before(replicas, wakes[below + 1], wakes[below]):
             below += 1
-        if not wakes_before(S, S.wakes[below], r):
+        if not wakes_before(replicas, wakes[below], r):
             break
-        S.wakes[i] = S.wakes[below]
-        S.replicas[S.wakes[i]].wake_place = i
+        wakes[i] = wakes[below]
+        replicas[wakes[i]].wake_place = i
         i = below
-    S.wakes[i] = r
-    rep.wake_place = i
+    wakes[i] = r
+    replicas[r].wake_place = i

@@ -1,0 +1,79 @@
+"""Compiling once, not at every level: inner functions become machine code only as parts of the entry that calls them.
+
+Numba optimizes and emits each function by itself and then again inside every caller. The engine's inner functions are
+called by nothing but each other, so that for them this is half of the time to compile. While an entry is compiled, they
+are only linked into their callers, and all of it is optimized once, at the entry. This reaches into numba
+(`numba.core.codegen`); where its names have changed, functions compile as ever, only longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numba.core.codegen as codegen
+
+INNER: set[str] = set()
+"""Qualified names of the inner functions, which are the names of their libraries."""
+PATCHED = (
+    ("JITCodeLibrary", "finalize"),
+    ("JITCodeLibrary", "get_pointer_to_function"),
+    ("JITCPUCodegen", "set_env"),
+)
+
+
+def link_only(finalize: Any) -> Any:
+    """`finalize` that leaves the library of an inner function linked with what it calls, and no more."""
+
+    def linked(library: Any) -> None:
+        if library.name not in INNER:
+            finalize(library)
+            return
+        for used in dict.fromkeys(library._linking_libraries):
+            library._reload_init.update(used._reload_init)
+            library._final_module.link_in(used._get_module_for_linking(), preserve=True)
+        library._finalize_dynamic_globals()
+        library._finalized = True
+
+    return linked
+
+
+def no_pointer(get_pointer: Any) -> Any:
+    """`get_pointer_to_function` that knows no machine code of inner functions."""
+
+    def pointer(library: Any, name: str) -> int:
+        if library.name not in INNER:
+            found: int = get_pointer(library, name)
+            return found
+        library._ensure_finalized()
+        return 0
+
+    return pointer
+
+
+def if_emitted(set_env: Any) -> Any:
+    """`set_env` for functions that were emitted."""
+
+    def environment(self: Any, name: str, env: Any) -> None:
+        if self._engine.get_global_value_address(name):
+            set_env(self, name, env)
+
+    return environment
+
+
+@contextmanager
+def compiling_once() -> Iterator[None]:
+    """Entries that are compiled within are compiled so."""
+    try:
+        originals = [getattr(getattr(codegen, kind), name) for kind, name in PATCHED]
+    except AttributeError:
+        yield
+        return
+    for (kind, name), make, original in zip(PATCHED, (link_only, no_pointer, if_emitted), originals, strict=True):
+        setattr(getattr(codegen, kind), name, make(original))
+    try:
+        yield
+    finally:
+        for (kind, name), original in zip(PATCHED, originals, strict=True):
+            setattr(getattr(codegen, kind), name, original)
