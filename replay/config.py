@@ -42,7 +42,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     profile: str | list[str] | None = None
     """Engine profiles, by name or file: one or several. See `replay profiles`."""
     engine: dict[str, Any] = {}
-    """Settings of the engine that differ from the profile's, by the names of `EngineSettings`."""
+    """Settings of the engine that differ from the profile's: `preset`, an engine of `replay engines`, and above it
+    those by the names of `EngineSettings`."""
     client: Client = Client()
     """How clients behave under every policy that does not say otherwise."""
     network: Network = Network()
@@ -241,7 +242,8 @@ def profiles_of(experiment: Experiment) -> list[Profile]:
         raise BadConfig(
             "no engine profile: give one with --profile (replay profiles lists them), or make one with replay calibrate"
         )
-    check_keys(experiment.engine, EngineSettings, "settings", "engine.")
+    settings = {key: value for key, value in experiment.engine.items() if key != "preset"}
+    check_keys(settings, EngineSettings, "settings", "engine.")
     return [with_settings(find_profile(name), experiment.engine) for name in listed(experiment.profile)]
 
 

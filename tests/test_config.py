@@ -44,7 +44,7 @@ def test_what_a_log_shows_of_its_clients_is_a_setting() -> None:
     ("settings", "words"),
     [
         ({"seds": 3}, r"unknown key 'seds'; did you mean seeds\?"),
-        ({"fleet": {"replica": 3}}, r"unknown key 'fleet.replica'; did you mean fleet.replicas\?"),
+        ({"fleet": {"replica": 3}}, r"unknown key 'fleet.replica'; did you mean fleet.replicas"),
         ({"fleet": [{"replicas": 3}, {"replica": 3}]}, r"unknown key 'fleet\[1\].replica'; did you mean"),
         ({"network": {"cancel": 1}}, r"did you mean network.cancel_s"),
         ({1: 3}, "unknown key '1'"),

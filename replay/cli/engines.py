@@ -191,6 +191,27 @@ def validate_points(path: str, as_json: bool, quiet: bool) -> None:
 @click.argument("action", type=click.Choice(["list", "show"]), default="list")
 @click.argument("name", required=False)
 @json_option
+def engines(action: str, name: str | None, as_json: bool) -> None:
+    """List the engines for --set engine.preset=NAME, or show what is modelled of one: replay engines show NAME."""
+    import msgspec
+    import yaml
+
+    from replay.profiles.presets import PRESETS, preset
+
+    if action == "show":
+        if name is None:
+            raise BadConfig(f"replay engines show NAME: which one? {', '.join(PRESETS)}")
+        shown = msgspec.to_builtins(preset(name))
+        click.echo(json.dumps(shown) if as_json else yaml.safe_dump(shown, sort_keys=False, width=110).rstrip())
+        return
+    summaries = {key: known.summary for key, known in PRESETS.items()}
+    click.echo(json.dumps(summaries) if as_json else "\n".join(f"{key:16}{text}" for key, text in summaries.items()))
+
+
+@cli.command()
+@click.argument("action", type=click.Choice(["list", "show"]), default="list")
+@click.argument("name", required=False)
+@json_option
 def policies(action: str, name: str | None, as_json: bool) -> None:
     """List the policies of the catalogue, or show the knobs of one: replay policies show NAME."""
     import msgspec
@@ -205,4 +226,4 @@ def policies(action: str, name: str | None, as_json: bool) -> None:
         click.echo(json.dumps(knobs) if as_json else yaml.safe_dump(knobs, sort_keys=False).rstrip())
         return
     summaries = {key: entry.summary for key, entry in CATALOGUE.items()}
-    click.echo(json.dumps(summaries) if as_json else "\n".join(f"{key:18}{text}" for key, text in summaries.items()))
+    click.echo(json.dumps(summaries) if as_json else "\n".join(f"{key:26}{text}" for key, text in summaries.items()))

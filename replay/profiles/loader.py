@@ -14,6 +14,7 @@ from replay.profiles.forms import plain_form
 from replay.profiles.guess import profile_of
 from replay.profiles.kv_capacity import num_blocks
 from replay.profiles.named import measured, named_profile
+from replay.profiles.presets import as_in_vllm, preset
 from replay.profiles.profile import EngineSettings, Profile
 from replay.settings import converted
 
@@ -54,9 +55,13 @@ def save_profile(profile: Profile, path: str) -> None:
 def with_settings(profile: Profile, settings: Mapping[str, Any], where: str = "settings") -> Profile:
     """`profile` with `settings` of its engine in the place of its own.
 
-    With another share of the memory or other blocks, the pool has as many blocks as fit then, unless `settings` say
-    `num_blocks`. Raises BadConfig for a setting that is wrong, or a pool that nobody can size.
+    `preset` names an engine whose settings stand below the others. With another share of the memory or other blocks,
+    the pool has as many blocks as fit then, unless `settings` say `num_blocks`. Raises BadConfig for a setting that is
+    wrong, or a pool that nobody can size.
     """
+    settings = dict(settings)
+    if "preset" in settings:
+        settings = {**as_in_vllm(), **preset(str(settings.pop("preset"))).settings, **settings}
     together = {**msgspec.to_builtins(profile.engine), **settings}
     engine = converted(together, EngineSettings, where, "engine.")
     if "num_blocks" not in settings:

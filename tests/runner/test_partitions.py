@@ -59,6 +59,9 @@ def test_a_part_is_replayed_as_if_the_others_were_not_there(two_models: str, pro
     alone = tmp_path / "alone.jsonl"
     alone.write_text("\n".join(lines))
     settings = {"profile": profile_file, "policies": ["cancel"]}
-    ends = "SELECT end_s - calls.arrival_s AS s FROM calls JOIN observed USING (call_id) WHERE model = 'large' ORDER BY call_id"
+    ends = (
+        "SELECT end_s - calls.arrival_s AS s FROM calls JOIN observed USING (call_id) "
+        "WHERE model = 'large' ORDER BY call_id"
+    )
     together = replay.run(two_models, str(tmp_path / "both"), settings).sql(ends)["s"].to_pylist()
     assert replay.run(str(alone), str(tmp_path / "one"), settings).sql(ends)["s"].to_pylist() == pytest.approx(together)
