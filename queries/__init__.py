@@ -109,9 +109,10 @@ def answer(connection: duckdb.DuckDBPyConnection, run: str, query: Query, values
 
     try:
         return connection.sql(query.sql, params=dict(values) or None).to_arrow_table()
-    except duckdb.InvalidInputException as error:  # what the SQL itself calls wrong, with error()
-        raise BadConfig(f"query {query.name}: {sentence(error).removeprefix('Invalid Input Error: ')}") from error
     except duckdb.Error as error:
+        said = sentence(error).removeprefix("Invalid Input Error: ")
+        if said.startswith(tuple(f"{key}: " for key in query.parameters)):  # the SQL itself refuses a parameter
+            raise BadConfig(f"query {query.name}: {said}") from error
         raise BadInput.at(run, f"cannot be read: {sentence(error)}") from error
 
 

@@ -33,7 +33,7 @@ judged AS (
         CASE $by
             WHEN 'waste' THEN wasted_gpu_s
             WHEN 'attempts' THEN attempts
-            ELSE error('by is ' || $by || ', and must be waste or attempts')
+            ELSE error('by: ' || $by || ' is neither waste nor attempts')
         END AS badness
     FROM means
 )

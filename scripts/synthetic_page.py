@@ -28,7 +28,7 @@ replay ingest azure.csv -o trace.parquet --synthetic client_timeout_s=30 --synth
 import replay
 from connectors import synthetic
 
-calls = synthetic.calls("high_cancel_rate", calls=500, seed=7)      # an Arrow table, for replay.simulate
+calls = synthetic.calls("high_cancel_rate", calls=500, seed=7)  # an Arrow table, for replay.simulate
 trace = replay.ingest(["attempts.jsonl"], synthetic={"user_cancel_rate": 0.1})
 ```
 

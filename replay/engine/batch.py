@@ -234,8 +234,9 @@ def seat(S: State, rep: Replica, x: int, computed: int, hits: int) -> int:
     S.slots[slot].first_round = rep.rounds
     S.slots[slot].skipped_even = NONE
     S.slots[slot].skipped_odd = NONE
-    S.chunk_costs[slot, 0].step = NONE
-    S.chunk_costs[slot, 1].step = NONE
+    for parity in range(2):
+        S.chunk_costs[slot, parity].step = NONE
+        S.chunk_costs[slot, parity].turned_in = NONE
     S.slots[slot].run_next = NONE
     S.slots[slot].run_previous = rep.run_tail
     if rep.run_tail != NONE:

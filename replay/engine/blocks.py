@@ -34,7 +34,7 @@ def hold_of(S: State, x: int) -> int:
 @hot
 def block_key(S: State, x: int, j: int) -> int:
     """Identity of block `j` of the sequence of execution `x`."""
-    c = S.executions[x].call
+    c = int(S.executions[x].call)
     if j < S.calls[c].hash_count:
         return S.hashes[S.calls[c].hash_start + j]
     return S.settings.content_base + S.calls[c].content * S.settings.stride + j
@@ -53,7 +53,7 @@ def find(S: State, rep: Replica, key: int) -> int:
 def publish(S: State, rep: Replica, slot: int, first: int, end: int) -> None:
     """Hash the blocks `table[slot, first:end]`: others may hit them from now on."""
     x = S.slots[slot].execution
-    c = S.executions[x].call
+    c = int(S.executions[x].call)
     hashed = S.calls[c].hash_count
     hashes = S.calls[c].hash_start
     content = S.settings.content_base + S.calls[c].content * S.settings.stride

@@ -50,7 +50,7 @@ def abort_arrives(S: State, x: int) -> None:
 @hot
 def next_look(S: State, x: int) -> float:
     """When the engine next looks whether the client of execution `x` is there: at multiples of the timer."""
-    c = S.executions[x].call
+    c = int(S.executions[x].call)
     timer = S.settings.timer
     if S.calls[c].stream != WHOLE and S.executions[x].first_output < INFINITY:
         timer = S.settings.timer_streaming

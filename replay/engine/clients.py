@@ -92,7 +92,7 @@ def first_token_reaches_client(S: State, a: int) -> float:
 
     A joined attempt gets at once what has been put out before it came.
     """
-    x = S.attempts[a].execution
+    x = int(S.attempts[a].execution)
     if x == NONE or not S.executions[x].first_output < INFINITY:
         return INFINITY
     at_gateway = max(S.executions[x].first_output + S.settings.to_engine, S.attempts[a].start + S.settings.to_gateway)
@@ -122,7 +122,7 @@ def times_out(S: State, a: int) -> None:
     """The timer of attempt `a` fires."""
     if S.attempts[a].status != OPEN:
         return
-    c = S.attempts[a].call
+    c = int(S.attempts[a].call)
     if (
         S.settings.first_token_timeout
         and S.calls[c].stream != WHOLE
@@ -169,7 +169,7 @@ def response_arrives(S: State, a: int) -> None:
     """The client of attempt `a` has the whole response."""
     if S.attempts[a].status != OPEN:
         return
-    c = S.attempts[a].call
+    c = int(S.attempts[a].call)
     end_attempt(S, a, OK)
     end_call(S, c, DELIVERED)
     S.calls[c].first_token = S.attempts[a].first_token

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from replay.engine.kernel import cold, hot
+from replay.engine.kernel import cold, hot, number
 from replay.engine.state import State
 
 # Priorities at equal times, smallest first; within one, in the order of posting.
-ABORT_ARRIVES = 0  # at an engine, before the step ends: an abort beats the finish
-STEP_ENDS = 1
-DELIVER = 2  # before a timeout: a response that is there in time counts
-TIMES_OUT = 3  # before the user leaves: an attempt ends once
-USER_LEAVES = 4
-CALL_ARRIVES = 5
-RETRY_IS_SENT = 6  # new calls and retries after what ended: they see the state that it left
-AT_GATEWAY = 7  # attempts and disconnects in the order in which they were sent
-EXECUTION_ARRIVES = 8
-SCHEDULE = 9  # last: the scheduler sees all that has arrived
+ABORT_ARRIVES = number(0)  # at an engine, before the step ends: an abort beats the finish
+STEP_ENDS = number(1)
+DELIVER = number(2)  # before a timeout: a response that is there in time counts
+TIMES_OUT = number(3)  # before the user leaves: an attempt ends once
+USER_LEAVES = number(4)
+CALL_ARRIVES = number(5)
+RETRY_IS_SENT = number(6)  # new calls and retries after what ended: they see the state that it left
+AT_GATEWAY = number(7)  # attempts and disconnects in the order in which they were sent
+EXECUTION_ARRIVES = number(8)
+SCHEDULE = number(9)  # last: the scheduler sees all that has arrived
 
 # Kinds of events that are not named by their priority alone.
-ATTEMPT_AT_GATEWAY, DISCONNECT_AT_GATEWAY, ORPHAN_EXPIRES, ANSWER = 10, 11, 12, 13
-KV_IS_RELEASED, CANCEL_IS_SEEN = 14, 15
+ATTEMPT_AT_GATEWAY = number(10)
+DISCONNECT_AT_GATEWAY = number(11)
+ORPHAN_EXPIRES = number(12)
+ANSWER = number(13)
+KV_IS_RELEASED = number(14)
+CANCEL_IS_SEEN = number(15)
 
 _PRIORITY_SHIFT = 48
 

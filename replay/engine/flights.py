@@ -15,7 +15,6 @@ from replay.engine.state import DECODING, DRAINING, FS, Replica, State
 def take_off(S: State, rep: Replica, duration: float, decoded: int) -> None:
     """The step just scheduled is in flight: it starts when the GPU is free."""
     flight = S.flights[rep.index, rep.steps & 1]
-    flight.scheduled = S.progress.now
     flight.start = max(S.progress.now, rep.gpu_free)
     flight.end = flight.start + duration
     flight.cost = duration
@@ -100,6 +99,8 @@ def give_back_rows(S: State, r: int, slot: int) -> None:
         flight = S.flights[r, step & 1]
         flight.start -= saved
         flight.end -= saved
+        if S.settings.trace:
+            S.steps[flight.traced].start -= saved
         saved += give_back_row(S, rep, slot, step)
     rep.gpu_free -= saved
 
@@ -140,7 +141,8 @@ def give_back_row(S: State, rep: Replica, slot: int, step: int) -> float:
     ledger.poll -= int(share * S.settings.poll_fs)
     ledger.marginal -= int(share * marginal)
     charge = int(share * charge)
-    if S.executions[x].orphan and S.executions[x].unattended_at <= flight.scheduled:
+    orphan = chunk.orphan_before if chunk.turned_in == step else S.executions[x].orphan
+    if orphan:
         if decodes:
             ledger.orphan_decode -= charge
         else:

@@ -28,7 +28,7 @@ def finish_is_known(S: State, x: int) -> bool:
 @hot
 def attempt_arrives(S: State, a: int) -> None:
     """Attempt `a` reaches the gateway: it joins an execution of an equal call, is answered, or gets its own."""
-    c = S.attempts[a].call
+    c = int(S.attempts[a].call)
     if S.settings.coalesce:
         x = S.key_execution[S.calls[c].key]
         if x != NONE and not S.executions[x].abort_sent:
@@ -95,7 +95,7 @@ def detach(S: State, a: int) -> None:
     """Attempt `a` has ended for its client."""
     if not S.attempts[a].attached:
         return
-    x = S.attempts[a].execution
+    x = int(S.attempts[a].execution)
     S.attempts[a].attached = 0
     left = S.attempts[a].previous
     right = S.attempts[a].next
@@ -113,7 +113,7 @@ def detach(S: State, a: int) -> None:
 @hot
 def disconnect_arrives(S: State, a: int) -> None:
     """The gateway hears that attempt `a` is over; the last one to leave decides what becomes of the execution."""
-    x = S.attempts[a].execution
+    x = int(S.attempts[a].execution)
     if x == NONE:
         return
     S.executions[x].connected -= 1

@@ -109,16 +109,26 @@ def open_slot(S: State, slot: int) -> None:
 @hot
 def become_orphan(S: State, x: int) -> None:
     """Nobody waits for execution `x` any more."""
-    S.executions[x].unattended_at = S.progress.now
     if S.executions[x].status == RUNNING:
         orphan_running(S, x)
     S.executions[x].orphan = 1
 
 
+@hot
+def remember(S: State, rep: Replica, slot: int, orphan: bool) -> None:
+    """What the slot's rows in flight are charged as, now that its clients come or go."""
+    for step in range(rep.steps - rep.in_flight + 1, rep.steps + 1):
+        row = S.chunk_costs[slot, step & 1]
+        if row.turned_in != step:
+            row.turned_in = step
+            row.orphan_before = orphan
+
+
 @cold
 def orphan_running(S: State, x: int) -> None:
     """Settle what the running execution `x` has cost while it was attended."""
-    slot = S.executions[x].slot
+    slot = int(S.executions[x].slot)
+    remember(S, S.replicas[S.executions[x].replica], slot, False)
     held = settle(S, S.replicas[S.executions[x].replica], slot)
     S.slots[slot].stranded_from_ns = now_ns(S)
     if S.settings.caching:
@@ -136,7 +146,8 @@ def become_attended(S: State, x: int) -> None:
 @cold
 def attend_running(S: State, x: int) -> None:
     """Settle what the running execution `x` has cost while it was an orphan."""
-    slot = S.executions[x].slot
+    slot = int(S.executions[x].slot)
+    remember(S, S.replicas[S.executions[x].replica], slot, True)
     held = settle(S, S.replicas[S.executions[x].replica], slot)
     if S.settings.caching:
         attend_again(S, slot, held)

@@ -296,7 +296,7 @@ def abort(S: State, rep: Replica, x: int) -> bool:
         if rep.blocked != BLOCKED_BY_SLOTS:
             rep.blocked = NOT_BLOCKED
     elif status == RUNNING:
-        slot = S.executions[x].slot
+        slot = int(S.executions[x].slot)
         if runs_on(S, slot):
             S.executions[x].doomed = 1
             S.executions[x].gone = 1

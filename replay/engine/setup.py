@@ -304,7 +304,7 @@ def new_state(
     affinity = policy.gateway.routing == "prefix_affinity"
     slots = np.zeros(replicas * seqs + 1, st.SLOT)  # the last one is for what lingers
     slots["execution"] = st.NONE
-    i4 = np.int32
+    i4, i8 = np.int32, np.int64
     blocks = max(profile.engine.num_blocks for profile in engines) if caching else 1
     sequence_blocks = int((array["prompt"].astype(np.int64) + array["output"]).max(initial=1)) // engine.block_size + 2
     pool = np.zeros(replicas * blocks, st.BLOCK)
@@ -332,16 +332,16 @@ def new_state(
         replicas=replica_array(engines, kinds),
         wakes=np.arange(replicas, dtype=i4),
         slots=slots,
-        free_slots=(np.arange(replicas, dtype=i4)[:, None] * seqs + np.arange(seqs - 1, -1, -1, dtype=i4)),
-        chunks=np.zeros(seqs, i4),
-        parts=np.zeros((replicas, seqs + 1), i4),
+        free_slots=(np.arange(replicas)[:, None] * seqs + np.arange(seqs - 1, -1, -1)),
+        chunks=np.zeros(seqs, i8),
+        parts=np.zeros((replicas, seqs + 1), i8),
         flights=np.zeros((replicas, 2), st.FLIGHT),
         chunk_costs=np.zeros((len(slots), 2), st.CHUNK),
         completed=np.zeros((2 * replicas, seqs, 2), np.int64),
         draining=np.zeros((2 * replicas, seqs, 2), np.int64),
-        stale=np.zeros((replicas, seqs), i4),
-        finished=np.zeros(seqs, i4),
-        finishing=np.full((replicas, int(settings["finish_mask"][0]) + 1), st.NONE, i4),
+        stale=np.zeros((replicas, seqs), i8),
+        finished=np.zeros(seqs, i8),
+        finishing=np.full((replicas, int(settings["finish_mask"][0]) + 1), st.NONE, i8),
         residues=residues,
         blocks=pool,
         stories=stories,
@@ -353,13 +353,13 @@ def new_state(
         hashes=keys.keys,
         sent_prefix=np.full(keys.content_base + 1 if affinity else 1, st.NONE, i4),
         sent_content=np.full(int(array["content"].max(initial=0)) + 1 if affinity else 1, st.NONE, i4),
-        key_execution=np.full(int(array["key"].max(initial=0)) + 1, st.NONE, i4),
+        key_execution=np.full(int(array["key"].max(initial=0)) + 1, st.NONE, i8),
         budgets=np.full(buckets, 0.0 if policy.budget is None else policy.budget.initial),
         heap=np.zeros(seqs + 1024, st.EVENT),
         soon=np.zeros(power_of_two(seqs + 64), st.EVENT),
-        inbox=zeros(n, i4),
-        due=np.full((replicas, int(settings["due_mask"][0]) + 1), st.NONE, i4),
-        held=np.full((replicas, int(settings["finish_mask"][0]) + 1), st.NONE, i4),
+        inbox=zeros(n, i8),
+        due=np.full((replicas, int(settings["due_mask"][0]) + 1), st.NONE, i8),
+        held=np.full((replicas, int(settings["finish_mask"][0]) + 1), st.NONE, i8),
         lingering=np.zeros(power_of_two(2 * int(settings["linger_most"][0]) + 2), i4),
         samples=np.zeros(replicas + 1024, st.SAMPLE),
         steps=np.zeros(4096 if trace else 1, st.STEP),

@@ -56,7 +56,7 @@ ATTEMPT = _record(
 )
 
 EXECUTION = _record(
-    f8="queued admitted first_output end orphaned_at unattended_at",
+    f8="queued admitted first_output end orphaned_at",
     i8="arrived_in_round held_until held_mark lingering_from",
     i4="call replica prompt output outputs attempts attended connected waiters slot ledger peak next previous child "
     "lingering promised",
@@ -71,9 +71,8 @@ LEDGER = _record(
 
 SLOT = _record(
     i8="admission pass_no row_mark context_mark group_mark marginal_mark crossed_mark kv_mark_ns stranded_from_ns "
-    "offset first_round poll_mark first_counted last_scheduled skipped_even skipped_odd",
-    i4="execution computed_from tokens hits blocks_mark residue run_previous run_next finish_previous finish_next "
-    "residue_previous residue_next",
+    "offset first_round poll_mark first_counted last_scheduled skipped_even skipped_odd execution computed_from tokens "
+    "hits blocks_mark residue run_previous run_next finish_previous finish_next residue_previous residue_next",
     i1="kind",
 )
 """`offset` is the computed tokens of a request; of a decoding one, those less the replica's `clock`.
@@ -84,7 +83,7 @@ computed tokens; `last_scheduled` is the step with the last token of a draining 
 """
 
 FLIGHT = _record(
-    f8="scheduled start end cost",
+    f8="start end cost",
     i8="row context marginal traced",
     i4="completed drained decoded",
     i1="decodes",
@@ -95,8 +94,12 @@ FLIGHT = _record(
 whose token is still wanted; `decodes`: whether the decoding requests take part.
 """
 
-CHUNK = _record(i8="step charge again marginal", i1="decodes")
-"""A prefill chunk in flight: its step, and what it was charged (fs)."""
+CHUNK = _record(i8="step charge again marginal turned_in", i1="decodes orphan_before")
+"""A row in flight. Of a prefill chunk: its step, and what it was charged (fs).
+
+Of any row: the step `turned_in` during which its clients came or went for the first time, and whether it was an orphan
+before, which is what it is charged as.
+"""
 
 REPLICA = _record(
     f8="wake_at token_carry share_carry context_carry busy_carry gpu_free decode_s kv_token_s mixed_kv_factor "
@@ -104,17 +107,16 @@ REPLICA = _record(
     i8="clock steps passes admissions context row_total context_total group_total marginal_total held_total busy_ns "
     "allocated released counter_prompt computed_prompt computed_output preemptions free ring_head ring_tail "
     "step_row step_context step_marginal traced_step lingering rounds max_num_seqs max_tokens chunk_limit watermark "
-    "num_blocks table",
-    i4="index running decoding prefilling waiting queue_head queue_tail run_head run_tail slots_free blocked chunks "
-    "finished preempted walked in_flight empty_steps blank_count inbox_first inbox_last outstanding wake_kind "
-    "wake_place held held_head dropped skipping stale late doomed prefill_only promised",
+    "num_blocks table index running decoding prefilling waiting queue_head queue_tail run_head run_tail slots_free "
+    "blocked chunks finished preempted walked in_flight empty_steps blank_count inbox_first inbox_last outstanding "
+    "wake_kind wake_place held held_head dropped skipping stale late doomed prefill_only promised",
 )
 """`clock` counts steps that decode: a decoding request has computed `clock + offset` tokens, and is not touched in one.
 
 `steps` counts all that were scheduled, `rounds` those that have ended, `in_flight` those that have not.
 """
 
-RESIDUE = _record(i8="crossed", i4="count head tail")
+RESIDUE = _record(i8="crossed count head tail")
 """Decoding requests that take a new block at the same steps. `crossed` sums the times (ns) at which they did."""
 
 BLOCK = _record(i8="key", i4="state chain")
@@ -123,7 +125,7 @@ BLOCK = _record(i8="key", i4="state chain")
 STORY = _record(i8="stranded_ns", i4="producer owner")
 """Of a block: who filled it, and since when and by whom it is stranded."""
 
-EVENT = _record(f8="time", i8="order", i4="kind argument")
+EVENT = _record(f8="time", i8="order kind argument")
 SAMPLE = _record(
     f8="time",
     i8="used_blocks busy_ns computed_prompt computed_output counter_prompt preemptions",

@@ -151,13 +151,9 @@ def served(profile: Profile, key: Key, version: str) -> Profile:
         context = min(model.context, (blocks - 1) * engine.block_size)
         engine = msgspec.structs.replace(engine, num_blocks=blocks, max_model_len=context)
     if key.engine != "vllm":
-        engine = msgspec.structs.replace(engine, **PRESETS[PRESET_OF[key.engine]].settings)
+        engine = msgspec.structs.replace(engine, **PRESETS[key.engine].settings)
         return msgspec.structs.replace(profile, engine=engine)
     return msgspec.structs.replace(profile, engine=engine, overheads={"sync": SYNC}, api_server_s=API_SERVER_S)
-
-
-PRESET_OF = {"sglang": "sglang", "trtllm": "tensorrt-llm"}
-"""The engine of `replay engines` behind the name that rows have."""
 
 
 def default_mode(engine: str, version: str) -> Literal["sync", "async"]:

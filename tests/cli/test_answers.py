@@ -74,7 +74,7 @@ def test_parameters_may_be_numbers_or_words(replay: Replay, run_directory: Path)
     for wrong, said in (
         ("limit=two", "parameter limit=two: is not a number"),
         ("limt=2", "unknown parameter of worst_calls 'limt'; did you mean limit?"),
-        ("by=luck", "by is luck, and must be waste or attempts"),
+        ("by=luck", "by: luck is neither waste nor attempts"),
         ("limit", "-p limit: must be key=value"),
     ):
         code, _, err = replay("query", "worst_calls", run_directory, "-p", wrong)

@@ -95,7 +95,7 @@ def test_the_worst_calls_may_be_those_with_most_attempts(query: Query, costly: d
 
 
 def test_the_worst_calls_cannot_be_ordered_by_anything_else(query: Query, costly: dict[str, Rows]) -> None:
-    with pytest.raises(BadConfig, match="worst_calls: by is size, and must be waste or attempts"):
+    with pytest.raises(BadConfig, match="worst_calls: by: size is neither waste nor attempts"):
         query("worst_calls", {("p", 0): costly}, by="size")
 
 
