@@ -56,10 +56,11 @@ class Terminal:
 
 
 def take_terminal() -> None:
-    """Let the new session's terminal send it signals."""
+    """Let the new session's terminal send it signals, which a test run in the background has learned to ignore."""
     import fcntl
     import termios
 
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
