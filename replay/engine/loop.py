@@ -96,10 +96,8 @@ def step_ends(S: State, rep: Replica) -> None:
     while rep.doomed != NONE:
         x = rep.doomed
         rep.doomed = S.executions[x].next
-        S.executions[x].doomed = 0
         abort_now(S, rep.index, x)
-        if S.settings.depth > 1:
-            S.executions[x].outputs -= 1
+        S.executions[x].doomed = 0
     while rep.late != NONE:
         x = rep.late
         rep.late = S.executions[x].next

@@ -304,6 +304,8 @@ def abort(S: State, rep: Replica, x: int) -> bool:
         unread = give_up_unread(S, rep, slot)
         evict(S, rep, slot, 0, 0, S.settings.kv_delay > 0.0)
         S.executions[x].outputs -= unread
+        if S.executions[x].doomed and S.settings.depth > 1:
+            S.executions[x].outputs -= 1  # of the prefill that was computed to its end: nobody reads it
         if S.settings.holds_slots:
             hold_slot(S, rep, x, S.executions[x].output - S.executions[x].outputs)
     else:
