@@ -12,6 +12,9 @@ import msgspec
 import pyarrow as pa
 
 from connectors.base import Dropped
+from connectors.json_values import UNDECODABLE as UNDECODABLE
+from connectors.json_values import as_lines
+from connectors.json_values import first_object as first_object
 from trace_schema.errors import BadInput
 
 BLOCK_BYTES = 8 << 20
@@ -19,12 +22,10 @@ PART_BYTES = 64 << 10
 """At most so much is lost where compressed data break off."""
 LINE_BYTES = 64 << 20
 """A longer line is read as several, so that a file without lines need not fit into memory."""
-SNIFFED_LINES = 20
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 UTF8_MARK, UTF16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 CUT_SHORT = "the file ends in the middle of compressed data, or they are damaged"
 BROKEN = (OSError, EOFError, zlib.error)
-UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 T = TypeVar("T")
 
@@ -86,24 +87,20 @@ def head(path: str) -> bytes:
     return first
 
 
-def first_object(head: bytes) -> dict[str, Any] | None:
-    """The first of a file's first lines that is a JSON object."""
-    for line in head.split(b"\n", SNIFFED_LINES)[:SNIFFED_LINES]:
-        try:
-            found = msgspec.json.decode(line)
-        except UNDECODABLE:
-            continue
-        if isinstance(found, dict):
-            return found
-    return None
+def json_blocks(path: str) -> Iterator[bytes | None]:
+    """`blocks` of JSON lines; arrays, and objects laid out otherwise, as a line for each value."""
+    return as_lines(blocks(path))
 
 
 def objects(
     path: str, decoder: msgspec.json.Decoder[T], reason_of: Callable[[Exception], str]
 ) -> Iterator[tuple[list[T], list[int], Dropped]]:
-    """(objects, their 1-based line numbers, lines that hold none) of JSON lines, many at a time; blank lines aside."""
+    """(objects, their 1-based line numbers, lines that hold none) of JSON lines, many at a time; blank lines aside.
+
+    Of JSON that is laid out otherwise, the k-th value counts as line k.
+    """
     first = 1
-    for block in blocks(path):
+    for block in json_blocks(path):
         dropped = Dropped()
         if block is None:
             dropped.add(CUT_SHORT, first)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from msgspec import Meta
 
 from connectors.base import Batch, Dropped
-from connectors.files import CUT_SHORT, blocks, first_object, one_by_one, reason_of
+from connectors.files import CUT_SHORT, first_object, json_blocks, one_by_one, reason_of
 from connectors.rows import attempts_of
 
 KEYS = ("timestamp", "input_length", "output_length")
@@ -59,7 +59,7 @@ class Mooncake:
 
     def read(self, path: str) -> Iterator[Batch]:
         first = 1
-        for block in blocks(path):
+        for block in json_blocks(path):
             dropped = Dropped()
             if block is None:
                 dropped.add(CUT_SHORT, first)

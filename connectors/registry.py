@@ -89,8 +89,6 @@ def guess(
     candidates = MAPPED if mapping else names()
     rated = [(made.sniff(head, path), made) for made in (connector(name, mapping) for name in candidates)]
     confidence, best = max(rated, key=lambda pair: pair[0])
-    if confidence < SURE and head.lstrip().startswith(b"["):
-        raise BadInput.at(path, "is one JSON array; make it a line for each item, such as with jq -c '.[]'")
     if confidence < SURE:
         looks = f"it looks most like {best.name}" if confidence > 0 else "it looks like none of them"
         raise BadInput.at(
