@@ -23,6 +23,7 @@ UNIX_SECONDS_LEAST = 1e8
 """Times from here on are taken as seconds since 1970, smaller ones as seconds from the start of the log."""
 SECONDS_MOST = 1e11
 UNFIT = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
+NEEDED = ("arrival_s", "prompt_tokens")
 TRUE, FALSE = ("true", "t", "1", "yes"), ("false", "f", "0", "no")
 
 
@@ -33,10 +34,12 @@ def attempts_of(
     source_format: str,
     source_file: str,
     dropped: Dropped | None = None,
+    needed: Sequence[str] = NEEDED,
 ) -> Batch:
     """Attempts from `columns` by ATTEMPTS name, the k-th of which stands in row `rows[k]` of the file.
 
-    A row is dropped when its time or its prompt length is missing, or when a value cannot be what its field says.
+    A row is dropped when one of the `needed` fields is missing, or when a value cannot be what its field says. Logs
+    that know no lengths need their times alone: an engine's log that is merged with them may know.
     """
     dropped = dropped or Dropped()
     good = np.ones(len(rows), bool)
@@ -46,7 +49,7 @@ def attempts_of(
             arrays["arrival_s"], arrays["arrival_unix_ns"] = times(columns[field.name], rows, good, dropped)
         elif field.name in columns:
             arrays[field.name] = convert(columns[field.name], field, rows, good, dropped)
-    for name in ("arrival_s", "prompt_tokens"):
+    for name in needed:
         array = arrays.get(name)
         missing = np.ones(len(rows), bool) if array is None else np.asarray(pc.is_null(array))
         drop(missing, f"{name} is missing", rows, good, dropped)

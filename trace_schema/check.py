@@ -13,7 +13,7 @@ from trace_schema.calls import CALLS
 from trace_schema.errors import BadInput, UnknownName
 from trace_schema.fields import TableSchema
 
-AT_LEAST = {"s": 0, "ns": 0, "tokens": 0, "blocks": 0, "count": 0, "id": None, "name": None, "": None}
+AT_LEAST = {"s": 0, "ns": 0, "tokens": 0, "blocks": 0, "bytes": 0, "count": 0, "id": None, "name": None, "": None}
 """Smallest value by unit."""
 LATEST_S = 1e11
 """3,000 years: a later arrival is a mistake, and would make a trace of too many windows."""

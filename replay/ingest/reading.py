@@ -48,7 +48,7 @@ def read_file(
     table = pa.concat_tables([ATTEMPTS.arrow.empty_table().select(KEPT), *batches])
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return table, FileReport(path, reader.name, confidence, digest, read, table.num_rows, dropped.reasons)
+    return table, FileReport(path, reader.name, confidence, digest, read, read - dropped.total, dropped.reasons)
 
 
 def rows_expected(path: str) -> float:
