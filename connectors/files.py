@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from connectors.base import Dropped
+from connectors.json_values import SNIFFED_LINES as SNIFFED_LINES
 from connectors.json_values import UNDECODABLE as UNDECODABLE
 from connectors.json_values import as_lines
 from connectors.json_values import first_object as first_object
