@@ -93,7 +93,8 @@ def check_calls(table: pa.Table, file: object = "calls") -> pa.Table:
         for name, wrong, problem in places:
             if wrong.any():
                 raise BadInput.at(file, problem, row=above + int(np.argmax(wrong)) + 1, field=name)
-        above, last = above + len(ids), float(arrivals[-1])
+        if len(ids):
+            above, last = above + len(ids), float(arrivals[-1])
     return table
 
 

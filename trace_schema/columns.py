@@ -1,4 +1,4 @@
-"""Columns that say the same in every row, in memory that all of them share: a log says nothing in most of its columns."""
+"""Columns that say the same in every row, in memory that all share: a log says nothing in most of its columns."""
 
 from __future__ import annotations
 
