@@ -80,7 +80,11 @@ def blocks(path: str) -> Iterator[bytes | None]:
 
 def head(path: str) -> bytes:
     """The first lines of a file's content. Raises BadInput when it has none that can be read as UTF-8 could be."""
-    first = next(blocks(path), b"")
+    parts = blocks(path)
+    first = next(parts, b"")
+    if first and len(first) < BLOCK_BYTES // 2:
+        # A last line without an end is a block of its own; an object over many lines ends with it.
+        first += next(parts, b"") or b""
     if first is None:
         raise BadInput.at(path, f"no whole line can be read: {CUT_SHORT}")
     if first.startswith(UTF16_MARKS):
