@@ -52,6 +52,7 @@ ATTEMPTS = TableSchema(
         optional("timeout_kind", TEXT, "name", "total, first_token or idle"),
         required("status", TEXT, "name", "ok, cancelled, timeout, rejected, error or unknown"),
         optional("http_status", I32, "", "status code"),
+        optional("finish_reason", TEXT, "name", "how its response ended: stop, length, ...; complete or incomplete"),
         optional("error_class", TEXT, "name", "what the log calls its failure"),
         optional("cancel_reason", TEXT, "name", "client_disconnect, client_timeout, gateway_timeout, engine_abort, ..."),
         optional("ttft_s", F64, "s", "from its send to its first token"),
