@@ -152,14 +152,16 @@ def reason_of(error: Exception) -> str:
 
 
 class WholeLines(io.RawIOBase):
-    """A file as UTF-8 text in whole lines. Bytes that are not UTF-8 stand as `\\xfc`; `broken` once it breaks off.
+    """A file, or `blocks` of one, as UTF-8 text in whole lines. Bytes that are not UTF-8 stand as `\\xfc`.
+
+    `broken` once it breaks off.
 
     `last` is a line that is put after the file's own.
     """
 
-    def __init__(self, path: str, last: bytes = b"") -> None:
+    def __init__(self, lines: str | Iterator[bytes | None], last: bytes = b"") -> None:
         self.last = last
-        self.blocks = blocks(path)
+        self.blocks = blocks(lines) if isinstance(lines, str) else lines
         self.ready = memoryview(b"")
         self.broken = False
 
