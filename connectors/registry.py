@@ -29,6 +29,8 @@ BUILT_IN = {
     "vllm_steps": "connectors.vllm_steps:VllmSteps",
     "nginx": "connectors.nginx:Nginx",
     "litellm": "connectors.litellm:LiteLlm",
+    "otlp": "connectors.otlp:Otlp",
+    "openinference": "connectors.openinference:OpenInference",
     "vllm_bench": "connectors.benchmarks.vllm_bench:VllmBench",
     "guidellm": "connectors.benchmarks.guidellm:GuideLlm",
     "aiperf": "connectors.benchmarks.aiperf:AiPerf",
