@@ -23,7 +23,7 @@ END = "\x01 end"
 """Begins a line that is put after a table's own, to see whether a quote that was never closed has taken it in."""
 SAMPLED_ROWS = 100
 """Rows that tell of which type a column is."""
-ROW_BYTES = 2 * BLOCK_BYTES
+ROW_BYTES = 4 * BLOCK_BYTES
 """A longer row with quoted line breaks is not read."""
 
 NUMBERS = (pa.int64(), pa.float64())

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, BinaryIO, TypeVar, cast
 
 import msgspec
 import pyarrow as pa
 
 from connectors.base import Dropped
+from connectors.digests import raw
 from connectors.json_values import SNIFFED_LINES as SNIFFED_LINES
 from connectors.json_values import UNDECODABLE as UNDECODABLE
 from connectors.json_values import as_lines
 from connectors.json_values import first_object as first_object
 from trace_schema.errors import BadInput
 
-BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 4 << 20
+"""Larger ones cost more than they save: their memory is new each time."""
 PART_BYTES = 64 << 10
 """At most so much is lost where compressed data break off."""
 LINE_BYTES = 64 << 20
 """A longer line is read as several, so that a file without lines need not fit into memory."""
-GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+GZIP, ZSTD, BZIP2 = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh"
 UTF8_MARK, UTF16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 CUT_SHORT = "the file ends in the middle of compressed data, or they are damaged"
 BROKEN = (OSError, EOFError, zlib.error)
@@ -31,30 +35,35 @@ BROKEN = (OSError, EOFError, zlib.error)
 T = TypeVar("T")
 
 
-def open_bytes(path: str) -> BinaryIO:
-    """The decompressed content of a file (gzip and zstd are known by their first bytes). Raises BadInput."""
+@contextmanager
+def open_bytes(path: str) -> Iterator[BinaryIO]:
+    """The decompressed content of a file (gzip, zstd and bzip2 are known by their first bytes). Raises BadInput."""
     try:
-        with open(path, "rb") as file:
-            magic = file.read(4)
+        file = raw(path)
     except OSError as error:
         raise BadInput.at(path, f"cannot be read: {error.strerror}") from error
-    if magic.startswith(GZIP):
-        return cast(BinaryIO, gzip.open(path, "rb"))
-    if magic == ZSTD:
-        return cast(BinaryIO, io.BufferedReader(cast(Any, pa.input_stream(path, compression="zstd"))))
-    return open(path, "rb")
+    with file:
+        magic = file.peek(4)
+        if magic.startswith(GZIP):
+            yield cast(BinaryIO, gzip.GzipFile(fileobj=file))
+        elif magic.startswith(ZSTD):
+            yield cast(BinaryIO, io.BufferedReader(cast(Any, pa.input_stream(file, compression="zstd"))))
+        elif magic.startswith(BZIP2):
+            yield cast(BinaryIO, bz2.BZ2File(file))
+        else:
+            yield file
 
 
-def fill(file: Any) -> tuple[bytes, bool]:
+def fill(file: Any) -> tuple[list[bytes], bool]:
     """(the next bytes of a file, whether it breaks off after them)."""
-    parts, size = [], 0
+    parts, size = list[bytes](), 0
     try:
         while size < BLOCK_BYTES and (part := file.read1(PART_BYTES)):
             parts.append(part)
             size += len(part)
     except BROKEN:
-        return b"".join(parts), True
-    return b"".join(parts), False
+        return parts, True
+    return parts, False
 
 
 def blocks(path: str) -> Iterator[bytes | None]:
@@ -62,20 +71,26 @@ def blocks(path: str) -> Iterator[bytes | None]:
     rest, at_start = b"", True
     with open_bytes(path) as file:
         while True:
-            data, broken = fill(file)
-            text = rest + data
-            if at_start:
-                text, at_start = text.removeprefix(UTF8_MARK), False
-            end = text.rfind(b"\n") + 1
-            if not broken and (not data or (not end and len(text) >= LINE_BYTES)):
-                end = len(text)
-            rest = text[end:]
-            if end:
-                yield text[:end]
+            parts, broken = fill(file)
+            lines, rest = whole_lines([rest, *parts])
+            if not broken and (not parts or (not lines and len(rest) >= LINE_BYTES)):
+                lines, rest = rest, b""
+            if lines:
+                yield lines.removeprefix(UTF8_MARK) if at_start else lines
+                at_start = False
             if broken:
                 yield None
-            if broken or not data:
+            if broken or not parts:
                 return
+
+
+def whole_lines(parts: list[bytes]) -> tuple[bytes, bytes]:
+    """(all lines that have an end, what follows)."""
+    for k in reversed(range(len(parts))):
+        end = parts[k].rfind(b"\n") + 1
+        if end:
+            return b"".join([*parts[:k], parts[k][:end]]), b"".join([parts[k][end:], *parts[k + 1 :]])
+    return b"", b"".join(parts)
 
 
 def head(path: str) -> bytes:
