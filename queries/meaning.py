@@ -73,7 +73,7 @@ ADDED = {
         "drawn_outputs": ("count", "calls whose output was cut short in the log, and is drawn"),
         "drawn_outputs_in_tail": ("count", "those of them that are longer than any that was seen whole"),
         "drawn_outputs_kept": ("count", "calls whose output was cut short, with no whole one to draw from"),
-        "drawn_patience": ("count", "calls whose user stayed in the log, for whom a moment is drawn at which he leaves"),
+        "drawn_patience": ("count", "calls whose user stayed in the log, and is given a moment to leave at"),
     },
 }
 """Columns that no schema of `trace_schema` has: (unit, meaning)."""
