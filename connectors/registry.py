@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from connectors.base import Connector
+from connectors.bystanders import known_as
 from replay.settings import converted
 from trace_schema.errors import BadConfig, BadInput, UnknownName
 
@@ -59,6 +60,7 @@ def connector(
     Raises UnknownName, and BadConfig for an option that it does not have.
     """
     factory = connector_class(name)
+    refuse_misplaced(options or {}, getattr(factory, "Options", None))
     made: Connector
     if hasattr(factory, "Options"):
         made = factory(converted(options or {}, factory.Options, f"options of {name}"))
@@ -69,6 +71,16 @@ def connector(
     else:
         made = factory(mapping) if name in MAPPED else factory()
     return made
+
+
+def refuse_misplaced(options: Mapping[str, Any], kind: Any) -> None:
+    """Raises BadConfig for an option of users that is given as one of a format, whose own are the fields of `kind`."""
+    from connectors.synthetic.options import Users
+
+    own = kind.__struct_fields__ if kind else ()
+    for key in options:
+        if key in Users.__struct_fields__ and key not in own:
+            raise BadConfig(f"--option {key}: is no log's; lay users over a log with --synthetic {key}={options[key]}")
 
 
 def connector_class(name: str) -> Any:
@@ -100,6 +112,8 @@ def guess(
     candidates = MAPPED if mapping else names()
     rated = [(made.sniff(head, path), made) for made in (connector(name, mapping) for name in candidates)]
     confidence, best = max(rated, key=lambda pair: pair[0])
+    if confidence < SURE and (what := known_as(head)) is not None:
+        raise BadInput.at(path, f"is {what}")
     if confidence < SURE:
         looks = f"it looks most like {best.name}" if confidence > 0 else "it looks like none of them"
         raise BadInput.at(

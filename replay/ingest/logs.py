@@ -16,11 +16,12 @@ from replay.ingest.reading import Progress, read_file
 from replay.ingest.report import report_of
 from replay.ingest.sources import expand
 from replay.ingest.trace import About, Trace, trace_in
-from replay.ingest.users import SYNTHETIC, lay_users, made_trace, refuse_beside_synthetic, refuse_misplaced
+from replay.ingest.users import SYNTHETIC, lay_users, made_trace, refuse_beside_synthetic
 from replay.phases import detect
 from replay.remote import fetched, is_uri
+from trace_schema.alone import calls_alone, stand_alone
 from trace_schema.check import check_calls
-from trace_schema.fold import fold
+from trace_schema.fold import ObservedClient, fold
 
 
 def ingest(
@@ -62,7 +63,6 @@ def ingest(
     if any(path.startswith(SYNTHETIC) for path in paths):
         refuse_beside_synthetic(paths, {"format": format, "map": mapping, "synthetic": synthetic})
         return made_trace(paths[0], options)
-    refuse_misplaced(options or {})
     tables, files = [], []
     expanded = expand(paths)
     for done, path in enumerate(expanded):
@@ -83,7 +83,7 @@ def ingest(
         raise BadInput(f"{', '.join(f.path for f in files)}: no row can be used: {reasons or 'there are none'}")
     refuse_two_clocks(attempts)
     attempts = from_start(attempts)
-    calls, client = fold(attempts)
+    calls, client = (calls_alone(attempts), ObservedClient()) if stand_alone(attempts) else fold(attempts)
     phases, rule = detect(np.asarray(calls["arrival_s"]))
     about = About(report=report_of(attempts, calls, files), client=client, phases=phases, phase_rule=rule)
     trace = Trace(check_calls(calls), about)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from connectors.synthetic import Users, lay_over, make
+from connectors.synthetic import lay_over, make
 from replay.errors import BadConfig
 from replay.ingest.trace import About, Trace
 from replay.phases import Phase, around
@@ -46,10 +46,3 @@ def refuse_beside_synthetic(paths: Sequence[str], others: Mapping[str, Any]) -> 
     if given:
         hint = "say users with --option too" if given == ["synthetic"] else "it is no file"
         raise BadConfig(f"{path} takes no --{given[0]}: {hint}")
-
-
-def refuse_misplaced(options: Mapping[str, Any]) -> None:
-    """Raises BadConfig for an option of users that is given as one of the log's format."""
-    for key in options:
-        if key in Users.__struct_fields__:
-            raise BadConfig(f"--option {key}: is no log's; lay users over a log with --synthetic {key}={options[key]}")
