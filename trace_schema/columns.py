@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 ROWS_MOST = 1 << 18
 """Rows of the longest piece of which such a column is made."""
@@ -27,3 +28,18 @@ def repeated(value: Any, type: pa.DataType, count: int) -> pa.Array:
 def is_empty(column: pa.ChunkedArray) -> bool:
     """Whether a column is null in every row."""
     return bool(column.null_count == len(column))
+
+
+def pieces(column: pa.ChunkedArray) -> list[pa.Array]:
+    """The chunks of a column without those that are part of another one, memory and all."""
+    longest: dict[tuple[int, int], pa.Array] = {}
+    for chunk in column.chunks:
+        place = (max((buffer.address for buffer in chunk.buffers() if buffer), default=0), chunk.offset)
+        if place not in longest or len(chunk) > len(longest[place]):
+            longest[place] = chunk
+    return list(longest.values())
+
+
+def words(column: pa.ChunkedArray) -> set[Any]:
+    """The values of a column, null as None."""
+    return {value for piece in pieces(column) for value in pc.unique(piece).to_pylist()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,11 +9,14 @@ from typing import Any
 import pyarrow as pa
 
 from connectors.base import Dropped
+from connectors.digests import digested
 from connectors.files import head
 from connectors.registry import connector, guess
 from replay.errors import BadInput
+from replay.ingest.clock import Order
 from replay.ingest.report import FileReport
 from trace_schema.attempts import ATTEMPTS
+from trace_schema.columns import alike, is_empty
 from trace_schema.fold import FOLDED
 
 Progress = Callable[[float], None]
@@ -38,17 +40,24 @@ def read_file(
         reader, confidence = connector(format, mapping, options), 1.0
         if not head(path):
             raise BadInput.at(path, "the file is empty")
-    dropped, batches, read = Dropped(), [], 0
+    dropped, batches, read, order = Dropped(), [], 0, Order()
     expected = rows_expected(path)
-    for batch in reader.read(path):
-        batches.append(batch.attempts.select(KEPT))
-        read += batch.rows_read
-        dropped.merge(batch.dropped)
-        on_progress(min(read / expected, 1.0))
-    table = pa.concat_tables([ATTEMPTS.arrow.empty_table().select(KEPT), *batches])
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return table, FileReport(path, reader.name, confidence, digest, read, read - dropped.total, dropped.reasons)
+    with digested(path) as sha256:
+        for batch in reader.read(path):
+            batches.append(lean(batch.attempts.select(KEPT)))
+            order.see(batches[-1])
+            read += batch.rows_read
+            dropped.merge(batch.dropped)
+            on_progress(min(read / expected, 1.0))
+        table = pa.concat_tables([ATTEMPTS.arrow.empty_table().select(KEPT), *batches])
+        counts = (read, read - dropped.total, dropped.reasons, order.inversions)
+        return table, FileReport(path, reader.name, confidence, sha256(), *counts)
+
+
+def lean(attempts: pa.Table) -> pa.Table:
+    """`attempts`, whose columns without a value take no memory of their own."""
+    columns = (alike(None, c.type, len(c)) if is_empty(c) else c for c in attempts.columns)
+    return pa.Table.from_arrays(list(columns), schema=attempts.schema)
 
 
 def rows_expected(path: str) -> float:

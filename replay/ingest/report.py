@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from replay.ingest.clock import resolution
+from trace_schema.columns import is_empty, words
 
 
 class FileReport(msgspec.Struct, frozen=True):
@@ -22,6 +22,8 @@ class FileReport(msgspec.Struct, frozen=True):
     rows_emitted: int
     dropped: dict[str, tuple[int, list[int]]]
     """By reason: how many rows, and the first of them (1-based)."""
+    inversions: int = 0
+    """Rows that were sent before the row above them."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +33,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     calls: int
     attempts: int
     inversions: int
-    """Rows that were sent before the row above them."""
+    """Rows that were sent before the row above them, in their file."""
     time_resolution_s: float
     aborts_visible: bool
     timeouts_visible: bool
@@ -41,15 +43,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 def report_of(attempts: pa.Table, calls: pa.Table, files: list[FileReport]) -> Report:
     """The ingest report of all files together."""
-    sent = np.asarray(attempts["arrival_s"])
-    statuses = set(pc.unique(attempts["status"]).to_pylist())
+    statuses = words(attempts["status"])
     return Report(
         files=files,
         calls=calls.num_rows,
         attempts=attempts.num_rows,
-        inversions=int((np.diff(sent) < 0).sum()),
-        time_resolution_s=resolution(sent),
-        aborts_visible=bool(np.asarray(pc.is_valid(attempts["cancel_reason"])).any()),
+        inversions=sum(file.inversions for file in files),
+        time_resolution_s=resolution(np.asarray(attempts["arrival_s"])),
+        aborts_visible=not is_empty(attempts["cancel_reason"]),
         timeouts_visible="timeout" in statuses,
         failures_visible=bool(statuses & {"timeout", "error", "rejected", "cancelled"}),
         retries_visible=calls.num_rows < attempts.num_rows,

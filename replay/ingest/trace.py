@@ -11,13 +11,23 @@ import pyarrow.parquet as pq
 
 from connectors.synthetic import Added
 from replay.errors import BadInput
-from replay.files import parquet_bytes, write_whole
+from replay.files import whole_file
 from replay.ingest.report import Report
 from replay.phases import Phase, detect
 from trace_schema.check import check_calls
+from trace_schema.columns import is_empty
+from trace_schema.fields import F64, I32, I64
 from trace_schema.fold import ObservedClient
 
 METADATA = b"replay.trace"
+ROW_GROUP = 1 << 20
+"""Rows that are written, and can be read, apart from others."""
+ENCODINGS = {
+    F64: "BYTE_STREAM_SPLIT",
+    I32: "DELTA_BINARY_PACKED",
+    I64: "DELTA_BINARY_PACKED",
+}
+"""Of columns that seldom say the same twice; others are written by their dictionary."""
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,9 +62,22 @@ class Trace:
 
 
 def write_trace(trace: Trace, path: str) -> None:
-    """Write a trace as Parquet, whole or not at all. Raises BadConfig when `path` cannot be written."""
-    table = trace.calls.replace_schema_metadata({METADATA: msgspec.json.encode(trace.about)})
-    write_whole(path, parquet_bytes(table))
+    """Write a trace as Parquet, whole or not at all. Raises BadConfig when `path` cannot be written.
+
+    Columns that are null in every call are left out; whoever reads a trace knows them as unknown.
+    """
+    said = [name for name in trace.calls.column_names if not is_empty(trace.calls[name])]
+    table = trace.calls.select(said).replace_schema_metadata({METADATA: msgspec.json.encode(trace.about)})
+    encodings = {field.name: ENCODINGS[field.type] for field in table.schema if field.type in ENCODINGS}
+    with whole_file(path) as file:
+        pq.write_table(
+            table,
+            file,
+            row_group_size=ROW_GROUP,
+            compression="zstd",
+            column_encoding=encodings,
+            use_dictionary=[name for name in said if name not in encodings],
+        )
 
 
 def trace_in(path: str) -> Trace | None:
