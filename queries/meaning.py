@@ -70,6 +70,10 @@ ADDED = {
         "warmup_s": ("s", "calls that arrived before are left out of figures"),
         "seeds": ("count", "replays of each policy on each fleet of each profile"),
         "replays": ("count", "replays that were planned, each part of the trace by itself"),
+        "drawn_outputs": ("count", "calls whose output was cut short in the log, and is drawn"),
+        "drawn_outputs_in_tail": ("count", "those of them that are longer than any that was seen whole"),
+        "drawn_outputs_kept": ("count", "calls whose output was cut short, with no whole one to draw from"),
+        "drawn_patience": ("count", "calls whose user stayed in the log, and is given a moment to leave at"),
     },
 }
 """Columns that no schema of `trace_schema` has: (unit, meaning)."""

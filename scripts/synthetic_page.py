@@ -41,9 +41,10 @@ their place."""
 ARRIVALS = """## Arrivals
 
 Arrivals follow a stationary renewal process of rate 1, run along the rate r(t): the k-th call arrives when the
-integral of r reaches the k-th arrival. Gaps of that process are Gamma with mean 1 and shape 1 / `arrival_cv`^2:
-exponential for 1, which makes it a Poisson process of rate r(t); all equal for 0. The first comes after U times a
-gap weighed by its length, so that r(t) is the expected rate from the first second on.
+integral of r reaches the k-th arrival. Gaps of that process have mean 1 and the cv `arrival_cv`:
+exponential for 1, which makes it a Poisson process of rate r(t); all equal for 0; else Gamma with shape
+1 / `arrival_cv`^2, or Weibull with the shape that has that cv (`arrival_family`). The first comes after U times a gap
+weighed by its length, so that r(t) is the expected rate from the first second on.
 
 r(t) = `rate_per_s`
 
@@ -102,11 +103,19 @@ def synthetic_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+LISTED = {
+    "quantiles": "share = value, ...",
+    "discrete": "value = weight, ...",
+    "mixture": "weight * law + ...",
+}
+"""Laws that take as many parameters as there are."""
+
+
 def laws() -> str:
     """Every law: how it is written, and its formula."""
     rows = ["| law | parameters | |", "|---|---|---|"]
     for name, law in LAWS.items():
-        parameters = ", ".join(f"`{f.name}`" for f in fields(law)) if name != "quantiles" else "share = value, ..."  # type: ignore[arg-type]
+        parameters = LISTED.get(name) or ", ".join(f"`{f.name}`" for f in fields(law))  # type: ignore[arg-type]
         rows.append(f"| `{name}` | {parameters} | {law.formula} |")
     return "\n".join(rows)
 

@@ -11,7 +11,7 @@ F64, I64, I32, BOOL, TEXT = pa.float64(), pa.int64(), pa.int32(), pa.bool_(), pa
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One column. `unit` is "s", "ns", "tokens", "blocks", "count", "id", "name" or "" where none applies."""
+    """One column. `unit` is "s", "ns", "tokens", "blocks", "bytes", "count", "id", "name" or "" where none applies."""
 
     name: str
     type: pa.DataType

@@ -2,7 +2,7 @@
 
 The k-th arrival comes when the integral of the rate reaches the k-th arrival of the process of unit rate, so that the
 rate alone says how many calls arrive; with exponential gaps it is a Poisson process of that rate (the time change of
-Cinlar, Introduction to Stochastic Processes, ch. 4), with Gamma gaps one as bursty or as even as their cv says. Another
+Cinlar, Introduction to Stochastic Processes, ch. 4), with others one as bursty or as even as their cv says. Another
 rate moves the arrivals and draws nothing anew.
 """
 
@@ -14,13 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from connectors.synthetic.draws import Floats, stream
+from connectors.synthetic.gaps import Gaps
 from trace_schema.errors import BadConfig
 
 PERIODS_MOST = 5_000_000
 """More bursts than this are a mistake."""
 CALLS_MOST = 100_000_000
-EVEN_CV = 1e-3
-"""Gaps that vary less than this are all equal: their Gamma law is beyond the reach of floats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,26 +94,14 @@ def count_of(periods: float) -> int:
     return int(periods) + 2
 
 
-def unit_arrivals(n: int, cv: float, seed: int) -> Floats:
-    """The first `n` arrivals of a stationary renewal process of rate 1 whose gaps have mean 1 and the given cv.
-
-    Gaps are Gamma with shape k = 1 / cv^2; exponential for cv = 1, all equal for cv = 0. Time 0 lies anywhere in a gap,
-    not at its beginning, where a process with cv > 1 would begin with a crowd: the first arrival comes after U times a
-    gap of the law that its length weighs, Gamma with shape k + 1 (Cox, Renewal Theory, 1962, ch. 5).
-    """
-    first = stream(seed, "first arrival")
-    if cv < EVEN_CV:
-        return first.random() + np.arange(n, dtype=np.float64)
-    shape = 1.0 / cv**2
-    gaps = stream(seed, "arrivals").standard_gamma(shape, n) / shape
-    gaps[1:] = gaps[:-1]
-    gaps[0] = first.random() * first.standard_gamma(shape + 1.0) / shape
-    return np.cumsum(gaps)
+def unit_arrivals(n: int, gaps: Gaps, seed: int) -> Floats:
+    """The first `n` arrivals of a stationary renewal process of rate 1 with these gaps."""
+    return gaps.arrivals(n, stream(seed, "arrivals"), stream(seed, "first arrival"))
 
 
-def first_calls(rate_until: RateUntil, per_s: float, n: int, cv: float, seed: int) -> Floats:
+def first_calls(rate_until: RateUntil, per_s: float, n: int, gaps: Gaps, seed: int) -> Floats:
     """The first `n` arrivals; `per_s` is a guess at their rate."""
-    counts = unit_arrivals(n, cv, seed)
+    counts = unit_arrivals(n, gaps, seed)
     horizon_s = float(counts[-1]) / per_s
     rate = rate_until(horizon_s)
     while rate.expected(horizon_s) <= counts[-1]:
@@ -123,17 +110,17 @@ def first_calls(rate_until: RateUntil, per_s: float, n: int, cv: float, seed: in
     return rate.when(counts)
 
 
-def calls_until(rate_until: RateUntil, duration_s: float, cv: float, seed: int) -> Floats:
+def calls_until(rate_until: RateUntil, duration_s: float, gaps: Gaps, seed: int) -> Floats:
     """All arrivals before `duration_s`. Raises BadConfig when there is none, or too many."""
     rate = rate_until(duration_s)
     expected = rate.expected(duration_s)
     if expected > CALLS_MOST:
         raise BadConfig(f"about {expected:.3g} calls would arrive in {duration_s:g} s, at most {CALLS_MOST:,}")
-    n = int(expected + 6.0 * max(cv, 1.0) * expected**0.5) + 64
-    counts = unit_arrivals(n, cv, seed)
+    n = int(expected + 6.0 * max(gaps.cv, 1.0) * expected**0.5) + 64
+    counts = unit_arrivals(n, gaps, seed)
     while counts[-1] <= expected:
         n *= 2
-        counts = unit_arrivals(n, cv, seed)
+        counts = unit_arrivals(n, gaps, seed)
     counts = counts[counts < expected]
     if not len(counts):
         raise BadConfig(f"no call arrives in {duration_s:g} s: raise duration_s or rate_per_s, or take another seed")

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from connectors.synthetic.arrivals import CALLS_MOST
+from connectors.synthetic.gaps import Family
 from connectors.synthetic.laws import Law, law_of
 from replay.settings import check_keys, complaint
 from trace_schema.errors import BadConfig
@@ -74,8 +75,9 @@ class Traffic(Users, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rate_per_s: Annotated[Factor, says("arrivals per second, outside of overload and bursts")]
     arrival_cv: Annotated[
         Annotated[float, Meta(ge=0.0, le=20.0)],
-        says("standard deviation / mean of the gaps between arrivals; 1: Poisson, 0: all equal, else Gamma"),
+        says("standard deviation / mean of the gaps between arrivals; 1: Poisson, 0: all equal"),
     ] = 1.0
+    arrival_family: Annotated[Family, says("law of gaps that are neither: gamma or weibull")] = "gamma"
     overload_s: Annotated[Length | None, says("length of an overload; without it, there is none")] = None
     overload_start_s: Annotated[Length, says("when the overload begins: the length of the warm-up")] = 60.0
     overload_factor: Annotated[Factor, says("`rate_per_s` is multiplied by it during the overload")] = 2.0

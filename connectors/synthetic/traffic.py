@@ -19,6 +19,7 @@ from connectors.synthetic.arrivals import (
     random_bursts,
 )
 from connectors.synthetic.draws import Floats, stream
+from connectors.synthetic.gaps import Gaps
 from connectors.synthetic.laws import Law
 from connectors.synthetic.options import Traffic, read
 from connectors.synthetic.users import Added, added, columns, percent, put
@@ -91,10 +92,11 @@ def arrival_times(traffic: Traffic) -> Floats:
             shape = shape.times(random_bursts(*law, traffic.seed) if random else periodic_bursts(*law))
         return shape
 
+    gaps = Gaps.of_cv(traffic.arrival_family, traffic.arrival_cv)
     if traffic.calls is not None:
-        return first_calls(rate, traffic.rate_per_s, traffic.calls, traffic.arrival_cv, traffic.seed)
+        return first_calls(rate, traffic.rate_per_s, traffic.calls, gaps, traffic.seed)
     assert traffic.duration_s is not None
-    return calls_until(rate, traffic.duration_s, traffic.arrival_cv, traffic.seed)
+    return calls_until(rate, traffic.duration_s, gaps, traffic.seed)
 
 
 def calls_at(arrivals: Floats, traffic: Traffic) -> pa.Table:
@@ -139,7 +141,7 @@ def shared(which: npt.NDArray[np.uint64], begins: npt.NDArray[np.bool_]) -> pa.A
 
 def sentences(traffic: Traffic) -> list[str]:
     """What the options say of arrivals and lengths."""
-    said = [f"{gaps_in_words(traffic.arrival_cv)} arrivals at {traffic.rate_per_s:g} /s"]
+    said = [f"{gaps_in_words(traffic)} arrivals at {traffic.rate_per_s:g} /s"]
     if traffic.overload_s is not None:
         start_s, end_s = traffic.overload_start_s, traffic.overload_start_s + traffic.overload_s
         said[0] += f", x {traffic.overload_factor:g} from {start_s:g} to {end_s:g} s"
@@ -159,8 +161,8 @@ def sentences(traffic: Traffic) -> list[str]:
     return said
 
 
-def gaps_in_words(cv: float) -> str:
+def gaps_in_words(traffic: Traffic) -> str:
     """The name of the arrival process."""
-    if cv == 0.0:
+    if traffic.arrival_cv == 0.0:
         return "evenly spaced"
-    return "Poisson" if cv == 1.0 else f"Gamma (cv {cv:g})"
+    return "Poisson" if traffic.arrival_cv == 1.0 else f"{traffic.arrival_family.title()} (cv {traffic.arrival_cv:g})"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import yaml
+from msgspec.structs import asdict
 
 from queries import views_sql
 from replay.policies.catalogue import CATALOGUE
@@ -32,6 +33,7 @@ def describe_run(plan: Plan, store: Store) -> None:
         "warmup_s": (experiment.warmup_s, pa.float64()),
         "seeds": (experiment.seeds, pa.int32()),
         "replays": (len(plan.cells), pa.int32()),
+        **{f"drawn_{what}": (count, pa.int64()) for what, count in asdict(plan.drawn).items()},
     }
     store.write_table("run.parquet", pa.table({k: pa.array([v], t) for k, (v, t) in columns.items()}))
     summaries = [CATALOGUE[p.name].summary if p.name in CATALOGUE else "" for p in plan.policies]

@@ -123,6 +123,9 @@ LAW_MOMENTS = [
     ("geometric:mean=60", 60.0, (60.0 * 59.0) ** 0.5),
     ("lognormal:mean=1200,cv=0.8", 1200.0, 960.0),
     ("lognormal:1200,0.8", 1200.0, 960.0),
+    ("weibull:mean=400,shape=2", 400.0, 400.0 * (4.0 / np.pi - 1.0) ** 0.5),
+    ("discrete:100=3,500=1", 200.0, 30_000**0.5),
+    ("mixture:3*100+1*uniform:400,600", 200.0, (0.25 * 200**2 / 12 + 0.75 * 100**2 + 0.25 * 300**2) ** 0.5),
     ("quantiles:0=0,0.5=100,1=500", 175.0, (0.5 * 100**2 / 3 + 0.5 * (500**3 - 100**3) / 1200 - 175**2) ** 0.5),
 ]
 
@@ -148,6 +151,9 @@ def test_a_law_is_read_as_it_is_written(name: str, numbers: list[float]) -> None
         "constant": f"{low!r}",
         "uniform": f"uniform:low={low!r},high={high!r}",
         "lognormal": f"lognormal:{high!r},{min(low, 100.0)!r}",
+        "weibull": f"weibull:{high!r},{min(low, 100.0)!r}",
+        "discrete": f"discrete:{low!r}={more!r},{high + 1.0!r}=0,{more + 2.0!r}=1e+3",
+        "mixture": f"mixture:{low!r}*exponential:{high!r}+1e+3*uniform:low={low!r},high={more!r}+2*7",
         "quantiles": f"quantiles:0={low!r},0.25={high!r},1={more!r}",
     }.get(name, f"{name}:mean={low!r}")
     once = law_of(text)
@@ -368,6 +374,12 @@ HOSTILE = [
     ({"prompt_tokens": "geometric:0.5"}, "mean is 0.5, and must be from 1"),
     ({"prompt_tokens": "quantiles:0=5,0.5=3,1=9"}, "0.5 is 3, and must be from 5"),
     ({"prompt_tokens": "quantiles:0.1=5,1=9"}, "shares must increase from 0 to 1"),
+    ({"prompt_tokens": "discrete:9=1,3=1"}, "values must increase, with weights"),
+    ({"prompt_tokens": "discrete:9=0"}, "values must increase, with weights"),
+    ({"prompt_tokens": "mixture:exponential:3"}, "'exponential:3' has no weight"),
+    ({"prompt_tokens": "mixture:0*exponential:3"}, "a mixture needs laws with weights"),
+    ({"prompt_tokens": "mixture:"}, "'' has no weight"),
+    ({"prompt_tokens": "weibull:9,0"}, "shape is 0, and must be from 0.05"),
     ({"prompt_tokens": "nan"}, "value is nan"),
     ({"prompt_tokens": -3}, "value is -3"),
     ({"prompt_tokens": [1]}, r"prompt_tokens: \[1\] is neither a number nor a law"),

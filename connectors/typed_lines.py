@@ -1,0 +1,54 @@
+"""JSON lines of one kind, as Arrow tables of a schema: at Arrow's speed where all lines are good, else line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from connectors.base import Dropped
+from connectors.files import CUT_SHORT, json_blocks, one_by_one, reason_of
+
+Rows = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def tables(path: str, schema: pa.Schema, line: type[msgspec.Struct]) -> Iterator[tuple[pa.Table, Rows, Dropped]]:
+    """(good lines in `schema`, their 1-based numbers, the lines that are none) of a file, many at a time.
+
+    `line` has the schema's names as its fields, and says what is good where Arrow cannot read a block. Keys that the
+    schema does not name are left alone; blank lines are no lines.
+    """
+    decoder = msgspec.json.Decoder(line)
+    first = 1
+    for block in json_blocks(path):
+        dropped = Dropped()
+        if block is None:
+            dropped.add(CUT_SHORT, first)
+            yield schema.empty_table(), np.zeros(0, np.int64), dropped
+            return
+        count = block.count(b"\n") + (not block.endswith(b"\n"))
+        table = table_of(block, schema)
+        rows = np.arange(first, first + count)
+        if table is None or table.num_rows != count:
+            lines, numbers = one_by_one(block.split(b"\n"), first, decoder, reason_of, dropped)
+            table = pa.table({name: [getattr(found, name) for found in lines] for name in schema.names}, schema)
+            rows = np.asarray(numbers, np.int64)
+        yield table, rows, dropped
+        first += count
+
+
+def table_of(block: bytes, schema: pa.Schema) -> pa.Table | None:
+    """The lines of a block as a table, if all are as they should be."""
+    from pyarrow import json
+
+    try:
+        return json.read_json(
+            pa.BufferReader(block),
+            json.ReadOptions(use_threads=False, block_size=len(block)),
+            json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+        )
+    except pa.ArrowException:
+        return None

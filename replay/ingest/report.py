@@ -1,0 +1,57 @@
+"""What an ingest says of itself: what became of every row, and what the log cannot show."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from replay.ingest.clock import resolution
+from trace_schema.columns import is_empty, words
+
+
+class FileReport(msgspec.Struct, frozen=True):
+    """What became of one file's rows: `rows_read` = `rows_emitted` + those dropped."""
+
+    path: str
+    format: str
+    confidence: float
+    """How sure the format was, from 0 to 1; 1 when it was given."""
+    sha256: str
+    rows_read: int
+    rows_emitted: int
+    dropped: dict[str, tuple[int, list[int]]]
+    """By reason: how many rows, and the first of them (1-based)."""
+    inversions: int = 0
+    """Rows that were sent before the row above them."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What an ingest read, and what its log cannot show."""
+
+    files: list[FileReport]
+    calls: int
+    attempts: int
+    inversions: int
+    """Rows that were sent before the row above them, in their file."""
+    time_resolution_s: float
+    aborts_visible: bool
+    timeouts_visible: bool
+    failures_visible: bool
+    retries_visible: bool
+
+
+def report_of(attempts: pa.Table, calls: pa.Table, files: list[FileReport]) -> Report:
+    """The ingest report of all files together."""
+    statuses = words(attempts["status"])
+    return Report(
+        files=files,
+        calls=calls.num_rows,
+        attempts=attempts.num_rows,
+        inversions=sum(file.inversions for file in files),
+        time_resolution_s=resolution(np.asarray(attempts["arrival_s"])),
+        aborts_visible=not is_empty(attempts["cancel_reason"]),
+        timeouts_visible="timeout" in statuses,
+        failures_visible=bool(statuses & {"timeout", "error", "rejected", "cancelled"}),
+        retries_visible=calls.num_rows < attempts.num_rows,
+    )

@@ -1,0 +1,99 @@
+"""A trace: calls, and what is known of where they come from; and the Parquet file that holds both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from connectors.synthetic import Added
+from replay.errors import BadInput
+from replay.files import whole_file
+from replay.ingest.report import Report
+from replay.phases import Phase, detect
+from trace_schema.check import check_calls
+from trace_schema.columns import is_empty
+from trace_schema.fields import F64, I32, I64
+from trace_schema.fold import ObservedClient
+
+METADATA = b"replay.trace"
+ROW_GROUP = 1 << 20
+"""Rows that are written, and can be read, apart from others."""
+ENCODINGS = {
+    F64: "BYTE_STREAM_SPLIT",
+    I32: "DELTA_BINARY_PACKED",
+    I64: "DELTA_BINARY_PACKED",
+}
+"""Of columns that seldom say the same twice; others are written by their dictionary."""
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trace file says of itself, beside its calls."""
+
+    report: Report | None = None
+    client: ObservedClient = ObservedClient()
+    phases: list[Phase] = []
+    phase_rule: str = ""
+    added: Added | None = None
+    """What is in it that nobody observed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Calls (schema CALLS), and what is known of where they come from."""
+
+    calls: pa.Table
+    about: About
+
+    @property
+    def report(self) -> Report | None:
+        return self.about.report
+
+    @property
+    def client(self) -> ObservedClient:
+        return self.about.client
+
+    @property
+    def phases(self) -> list[Phase]:
+        return self.about.phases
+
+
+def write_trace(trace: Trace, path: str) -> None:
+    """Write a trace as Parquet, whole or not at all. Raises BadConfig when `path` cannot be written.
+
+    Columns that are null in every call are left out; whoever reads a trace knows them as unknown.
+    """
+    said = [name for name in trace.calls.column_names if not is_empty(trace.calls[name])]
+    table = trace.calls.select(said).replace_schema_metadata({METADATA: msgspec.json.encode(trace.about)})
+    encodings = {field.name: ENCODINGS[field.type] for field in table.schema if field.type in ENCODINGS}
+    with whole_file(path) as file:
+        pq.write_table(
+            table,
+            file,
+            row_group_size=ROW_GROUP,
+            compression="zstd",
+            column_encoding=encodings,
+            use_dictionary=[name for name in said if name not in encodings],
+        )
+
+
+def trace_in(path: str) -> Trace | None:
+    """The trace that a Parquet file holds; None where it holds a log. Raises BadInput."""
+    try:
+        table = pq.read_table(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise BadInput.at(path, f"cannot be read as Parquet: {str(error).splitlines()[0]}") from error
+    if "call_id" not in table.column_names:
+        return None
+    metadata = (table.schema.metadata or {}).get(METADATA)
+    calls = check_calls(table, path)
+    if metadata is None:
+        phases, rule = detect(np.asarray(calls["arrival_s"]))
+        return Trace(calls, About(phases=phases, phase_rule=rule))
+    try:
+        return Trace(calls, msgspec.json.decode(metadata, type=About))
+    except msgspec.DecodeError as error:
+        raise BadInput.at(path, f"its metadata was not written by this version: {error}") from error
