@@ -57,7 +57,7 @@ def column(calls: pa.Table, name: str, missing: float, kind: Any) -> npt.NDArray
     return np.asarray(pc.fill_null(calls[name].cast(pa.from_numpy_dtype(np.dtype(kind))), missing), dtype=kind)
 
 
-def coalescing_keys(calls: pa.Table, by: str) -> npt.NDArray[np.int64]:
+def coalescing_keys(calls: pa.Table, by: str = "key_or_content") -> npt.NDArray[np.int64]:
     """One number for the calls that may join each other: see `Gateway.coalesce_by`."""
     each = np.arange(calls.num_rows, dtype=np.int64)
     if by == "call":
@@ -233,7 +233,8 @@ def blank_stacks(engines: Sequence[Profile], most: int) -> npt.NDArray[np.int32]
 def new_buckets(number: int, budget: RetryBudget | None) -> npt.NDArray[np.float64]:
     """Buckets of retries as they are at the beginning: see `budgets`."""
     buckets = np.zeros((number, COLUMNS))
-    buckets[:, TOKENS] = 0.0 if budget is None else budget.initial
+    if budget is not None:
+        buckets[:, TOKENS] = budget.initial if budget.ttl_s is not None else min(budget.initial, budget.cap)
     return buckets
 
 

@@ -40,6 +40,8 @@ class Bucket:
     def __init__(self, budget: RetryBudget | None, throttle: Throttle | None) -> None:
         self.budget, self.throttle = budget, throttle
         self.tokens = budget.initial if budget else 0.0
+        if budget and budget.ttl_s is None:
+            self.tokens = min(self.tokens, budget.cap)
         self.late = Window(budget.ttl_s) if budget and budget.ttl_s is not None else None
         self.requests = Window(throttle.window_s) if throttle else None
         self.accepts = Window(throttle.window_s) if throttle else None
