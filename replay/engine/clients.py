@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replay.engine.budgets import attempt_begins, attempt_ends, call_deposits, is_throttled, may_retry, retry_is_over
+from replay.engine.budgets import ACTIVE, attempt_ends, put_in, refuses_own, retry_is_over, takes_retry
 from replay.engine.events import (
     ATTEMPT_AT_GATEWAY,
     CALL_ARRIVES,
@@ -60,7 +60,8 @@ def call_arrives(S: State, c: int) -> None:
     S.calls[c].arrival = S.progress.now
     if S.calls[c].waits == FOR_ITS_TURN:
         S.calls[c].waits = HAS_COME
-    call_deposits(S, c)
+    if S.settings.has_budget and S.settings.budget_deposit > 0.0:
+        put_in(S.settings, S.budgets[S.calls[c].bucket], S.progress.now, S.settings.budget_deposit)
     if S.calls[c].status == TOO_LONG:
         a = new_attempt(S, c)
         S.attempts[a].status = REJECTED
@@ -94,24 +95,41 @@ def new_attempt(S: State, c: int) -> int:
 @hot
 def send_attempt(S: State, c: int) -> None:
     """The client of call `c` sends its next attempt and starts to wait, unless it refuses to send it."""
-    throttled = is_throttled(S, c)
-    a = new_attempt(S, c)
-    if throttled:
-        S.attempts[a].status = REJECTED
-        S.attempts[a].end = S.progress.now
-        retry_is_over(S, c)
-        retry_or_give_up(S, c, REJECTED, THROTTLED)
+    if S.settings.throttles and refuses_own(
+        S.settings, c, S.calls[c].attempts, S.budgets[S.calls[c].bucket], S.progress.now
+    ):
+        refuse_own(S, c)
         return
+    a = new_attempt(S, c)
     S.calls[c].attempt = a
     set_off(S, c, a)
     if S.settings.hedge_after < INFINITY:
         post_at(S, S.progress.now + S.settings.hedge_after, HEDGE_IS_SENT, a)
 
 
+@cold
+def refuse_own(S: State, c: int) -> None:
+    """The client of call `c` refuses its next attempt."""
+    a = new_attempt(S, c)
+    S.attempts[a].status = REJECTED
+    S.attempts[a].end = S.progress.now
+    retry_is_over(S.calls[c], S.budgets[S.calls[c].bucket])
+    retry_or_give_up(S, c, REJECTED, THROTTLED)
+
+
+@hot
+def may_retry(S: State, c: int, timed_out: bool) -> bool:
+    """Whether the budget allows call `c` one more attempt."""
+    if not S.settings.has_budget:
+        return True
+    return takes_retry(S.settings, S.calls[c], S.budgets[S.calls[c].bucket], S.progress.now, timed_out)
+
+
 @hot
 def set_off(S: State, c: int, a: int) -> None:
     """Attempt `a` is on its way, and its client's timer runs."""
-    attempt_begins(S, c)
+    if S.settings.has_budget:
+        S.budgets[S.calls[c].bucket, ACTIVE] += 1.0
     if S.calls[c].timeout < INFINITY:
         post_at(S, S.progress.now + S.calls[c].timeout, TIMES_OUT, a)
     post(S, S.settings.to_gateway, ATTEMPT_AT_GATEWAY, a)
@@ -149,7 +167,7 @@ def first_token_reaches_client(S: State, a: int) -> float:
     return at_gateway + S.settings.to_gateway
 
 
-@hot
+@cold
 def end_attempt(S: State, a: int, status: int) -> None:
     """Attempt `a` ends for its client, now; one that was sent beside it takes its place."""
     S.attempts[a].status = status
@@ -161,7 +179,9 @@ def end_attempt(S: State, a: int, status: int) -> None:
     if S.calls[c].attempt == a:
         S.calls[c].attempt = S.calls[c].hedge
     S.calls[c].hedge = NONE
-    attempt_ends(S, c, status == OK, status == TIMEOUT or status == REJECTED)
+    if S.settings.has_budget or S.settings.throttles:
+        failed = status == TIMEOUT or status == REJECTED
+        attempt_ends(S.settings, S.calls[c], S.budgets[S.calls[c].bucket], S.progress.now, status == OK, failed)
     detach(S, a)
 
 
@@ -177,7 +197,7 @@ def end_call(S: State, c: int, status: int) -> None:
     """Call `c` is over; if its session has another turn, its user thinks about it."""
     S.calls[c].status = status
     S.calls[c].end = S.progress.now
-    retry_is_over(S, c)
+    retry_is_over(S.calls[c], S.budgets[S.calls[c].bucket])
     if S.calls[c].following != NONE:
         post_at(S, S.progress.now + S.calls[S.calls[c].following].think, CALL_ARRIVES, S.calls[c].following)
 
@@ -229,7 +249,7 @@ def retry_stream_or_not(S: State, c: int, a: int) -> None:
         retry_or_give_up(S, c, TIMEOUT, RETRIES_EXHAUSTED)
 
 
-@hot
+@cold
 def retry_or_give_up(S: State, c: int, status: int, reason: int) -> None:
     """After an attempt that ended with `status`: wait and try again, if attempts and budget are left.
 
