@@ -23,6 +23,8 @@ from trace_schema.errors import BadConfig, UnknownName
 @click.option(
     "--synthetic", multiple=True, metavar="KEY=VALUE", help="Lay users over a log (replay formats show synthetic)."
 )
+@click.option("--anonymize", is_flag=True, help="Pseudonyms for tenants, clients, sessions, calls and files.")
+@click.option("--anonymize-key", metavar="FILE", help="The same pseudonyms in every trace that is made with this key.")
 @click.option("--strict", is_flag=True, help="Refuse a log with a row that cannot be used.")
 @json_option
 @quiet_option
@@ -33,6 +35,8 @@ def ingest(
     mapping: Sequence[str],
     options: Sequence[str],
     synthetic: Sequence[str],
+    anonymize: bool,
+    anonymize_key: str | None,
     strict: bool,
     as_json: bool,
     quiet: bool,
@@ -43,6 +47,7 @@ def ingest(
     """
     import msgspec
 
+    from replay.anonymize import anonymized, fresh_key, key_from
     from replay.describe import added_lines, report_lines
     from replay.ingest import ingest as read
     from replay.ingest import write_trace
@@ -50,8 +55,11 @@ def ingest(
 
     said = {"mapping": pairs(mapping, "--map"), "options": yaml_pairs(options, "--option")}
     said["synthetic"] = yaml_pairs(synthetic, "--synthetic")
+    key = key_from(anonymize_key) if anonymize_key else fresh_key() if anonymize else None
     with progress("reading", quiet=quiet) as told:
         trace = read(files, format=format, strict=strict, on_progress=told, **said)
+    if key is not None:
+        trace = anonymized(trace, key)
     write_trace(trace, output)
     if as_json:
         click.echo(msgspec.json.encode(trace.about).decode())
