@@ -144,7 +144,7 @@ def tries_of(spans: list[Span], source_format: str, path: str, dropped: Dropped)
 
 
 def try_of(span: Span, up: Span | None, several: bool) -> dict[str, Any]:
-    """A try's fields; what it does not say itself the request above it says, but for sizes that are of all its tries."""
+    """A try's fields; what it does not say the request above it says, but for sizes that are of all its tries."""
     if up is not None:
         usage = (".usage.", ".token_count.", ".latency.", ".response.")
         lent = {k: v for k, v in up.attributes.items() if not several or not any(part in k for part in usage)}

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from connectors.files import head
 from replay.errors import BadInput
+from replay.ingest.calls import calls_of
 from replay.ingest.clock import from_start, refuse_two_clocks
 from replay.ingest.reading import Progress, read_file
 from replay.ingest.report import report_of
@@ -19,9 +20,8 @@ from replay.ingest.trace import About, Trace, trace_in
 from replay.ingest.users import SYNTHETIC, lay_users, made_trace, refuse_beside_synthetic
 from replay.phases import detect
 from replay.remote import fetched, is_uri
-from trace_schema.alone import calls_alone, stand_alone
 from trace_schema.check import check_calls
-from trace_schema.fold import ObservedClient, fold
+from trace_schema.fold import JoinRules
 
 
 def ingest(
@@ -83,9 +83,9 @@ def ingest(
         raise BadInput(f"{', '.join(f.path for f in files)}: no row can be used: {reasons or 'there are none'}")
     refuse_two_clocks(attempts)
     attempts = from_start(attempts)
-    calls, client = (calls_alone(attempts), ObservedClient()) if stand_alone(attempts) else fold(attempts)
+    calls, client, account = calls_of(attempts, JoinRules(), None)
     phases, rule = detect(np.asarray(calls["arrival_s"]))
-    about = About(report=report_of(attempts, calls, files), client=client, phases=phases, phase_rule=rule)
+    about = About(report=report_of(attempts, calls, files, account), client=client, phases=phases, phase_rule=rule)
     trace = Trace(check_calls(calls), about)
     return lay_users(trace, synthetic) if synthetic else trace
 

@@ -16,11 +16,18 @@ from replay.errors import BadInput
 from replay.ingest.clock import Order
 from replay.ingest.report import FileReport
 from trace_schema.attempts import ATTEMPTS
-from trace_schema.columns import alike, is_empty
 from trace_schema.fold import FOLDED
 
 Progress = Callable[[float], None]
-KEPT = [*FOLDED, "cancel_reason", "source_file", "source_row"]
+KEPT = [
+    *FOLDED,
+    "source_file",
+    "source_row",
+    "source_format",
+    "source_request_id",
+    "engine_request_id",
+    "finish_reason",
+]
 """Columns of ATTEMPTS that a trace is made of."""
 
 
@@ -44,20 +51,15 @@ def read_file(
     expected = rows_expected(path)
     with digested(path) as sha256:
         for batch in reader.read(path):
-            batches.append(lean(batch.attempts.select(KEPT)))
+            batches.append(batch.attempts.select(KEPT))
             order.see(batches[-1])
             read += batch.rows_read
             dropped.merge(batch.dropped)
             on_progress(min(read / expected, 1.0))
         table = pa.concat_tables([ATTEMPTS.arrow.empty_table().select(KEPT), *batches])
         counts = (read, read - dropped.total, dropped.reasons, order.inversions)
-        return table, FileReport(path, reader.name, confidence, sha256(), *counts)
-
-
-def lean(attempts: pa.Table) -> pa.Table:
-    """`attempts`, whose columns without a value take no memory of their own."""
-    columns = (alike(None, c.type, len(c)) if is_empty(c) else c for c in attempts.columns)
-    return pa.Table.from_arrays(list(columns), schema=attempts.schema)
+        notes = reader.notes(table) if hasattr(reader, "notes") else []
+        return table, FileReport(path, reader.name, confidence, sha256(), *counts, notes)
 
 
 def rows_expected(path: str) -> float:

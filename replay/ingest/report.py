@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from replay.ingest.clock import resolution
 from trace_schema.columns import is_empty, words
+from trace_schema.fold import FoldAccount
 
 
 class FileReport(msgspec.Struct, frozen=True):
@@ -24,6 +25,8 @@ class FileReport(msgspec.Struct, frozen=True):
     """By reason: how many rows, and the first of them (1-based)."""
     inversions: int = 0
     """Rows that were sent before the row above them."""
+    notes: list[str] = []
+    """What this file cannot show, and the setting of whoever wrote it that would, a sentence each."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,9 +42,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     timeouts_visible: bool
     failures_visible: bool
     retries_visible: bool
+    fold: FoldAccount | None = None
+    """How attempts became calls."""
 
 
-def report_of(attempts: pa.Table, calls: pa.Table, files: list[FileReport]) -> Report:
+def report_of(attempts: pa.Table, calls: pa.Table, files: list[FileReport], fold: FoldAccount) -> Report:
     """The ingest report of all files together."""
     statuses = words(attempts["status"])
     return Report(
@@ -51,7 +56,8 @@ def report_of(attempts: pa.Table, calls: pa.Table, files: list[FileReport]) -> R
         inversions=sum(file.inversions for file in files),
         time_resolution_s=resolution(np.asarray(attempts["arrival_s"])),
         aborts_visible=not is_empty(attempts["cancel_reason"]),
-        timeouts_visible="timeout" in statuses,
+        timeouts_visible="timeout" in statuses or fold.departures.timed_out > 0,
         failures_visible=bool(statuses & {"timeout", "error", "rejected", "cancelled"}),
-        retries_visible=calls.num_rows < attempts.num_rows,
+        retries_visible=fold.joined_calls > 0,
+        fold=fold,
     )
