@@ -52,7 +52,8 @@ def is_laid_out(head: bytes) -> bool:
     if whole is not None:
         return False
     if head.startswith(b"["):
-        return True
+        # A line of text may begin with a time in brackets.
+        return head[1:].lstrip()[:1] in (b"{", b"[", b"]", b"")
     values, rest = split(head, whole=False)
     return any(isinstance(decoded(value), dict) for value in values) or (bool(rest) and object_in_lines(head) is None)
 
