@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,13 +17,15 @@ from replay.files import whole_file
 from replay.ingest.report import Report
 from replay.phases import Phase, detect
 from trace_schema.check import check_calls
-from trace_schema.columns import is_empty
+from trace_schema.columns import alike, is_empty
 from trace_schema.fields import F64, I32, I64
 from trace_schema.fold import ObservedClient
 
 METADATA = b"replay.trace"
 ROW_GROUP = 1 << 20
 """Rows that are written, and can be read, apart from others."""
+WRITE_ROWS = 1 << 16
+"""Rows that are encoded together."""
 ENCODINGS = {
     F64: "BYTE_STREAM_SPLIT",
     I32: "DELTA_BINARY_PACKED",
@@ -76,6 +80,7 @@ def write_trace(trace: Trace, path: str) -> None:
             row_group_size=ROW_GROUP,
             compression="zstd",
             column_encoding=encodings,
+            write_batch_size=WRITE_ROWS,
             use_dictionary=[name for name in said if name not in encodings],
         )
 
@@ -83,12 +88,13 @@ def write_trace(trace: Trace, path: str) -> None:
 def trace_in(path: str) -> Trace | None:
     """The trace that a Parquet file holds; None where it holds a log. Raises BadInput."""
     try:
-        table = pq.read_table(path)
-    except (pa.ArrowInvalid, OSError) as error:
+        with pq.ParquetFile(path) as file:
+            if "call_id" not in file.schema_arrow.names:
+                return None
+            metadata = (file.schema_arrow.metadata or {}).get(METADATA)
+            table = lean_table(file, {} if metadata is None else constants(file.metadata))
+    except (pa.ArrowException, OSError) as error:
         raise BadInput.at(path, f"cannot be read as Parquet: {str(error).splitlines()[0]}") from error
-    if "call_id" not in table.column_names:
-        return None
-    metadata = (table.schema.metadata or {}).get(METADATA)
     calls = check_calls(table, path)
     if metadata is None:
         phases, rule = detect(np.asarray(calls["arrival_s"]))
@@ -97,3 +103,27 @@ def trace_in(path: str) -> Trace | None:
         return Trace(calls, msgspec.json.decode(metadata, type=About))
     except msgspec.DecodeError as error:
         raise BadInput.at(path, f"its metadata was not written by this version: {error}") from error
+
+
+def constants(metadata: pq.FileMetaData) -> dict[str, Any]:
+    """The columns of which the file's statistics tell that they say the same in every row, and what.
+
+    Of files that `write_trace` wrote: others may shorten the texts of their statistics.
+    """
+    found: dict[str, set[Any]] = {}
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            said = column.statistics
+            plain = said is not None and said.has_min_max and said.null_count == 0
+            found.setdefault(column.path_in_schema, set()).update((said.min, said.max) if plain else (None, ""))
+    return {name: values.pop() for name, values in found.items() if len(values) == 1}
+
+
+def lean_table(file: pq.ParquetFile, known: Mapping[str, Any]) -> pa.Table:
+    """The table in a file; columns whose one value is `known` are not read, and take no memory."""
+    schema, count = file.schema_arrow, file.metadata.num_rows
+    read = file.read([name for name in schema.names if name not in known])
+    columns = [
+        alike(known[field.name], field.type, count) if field.name in known else read[field.name] for field in schema
+    ]
+    return pa.Table.from_arrays(columns, names=schema.names)
