@@ -24,21 +24,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trace_schema.columns import is_empty, words
-from trace_schema.fold.pairs import Pairing, followed_share
+from trace_schema.fold.pairs import EARLY_S, Pairing, Pauses, followed_share
 from trace_schema.fold.units import FAILED, Ints, Mask, keys_of, units_of
 
 RETRY_WINDOW_S = 9.0
 """From the end of an attempt to its retry: clients wait at most 8 s (openai-python), and the network takes its time."""
 RETRY_AFTER_MOST_S = 120.0
 """openai-python obeys a Retry-After of up to so long; only a retry count tells such a retry."""
-EARLY_S = 0.05
-"""A retry may seem to begin so long before its predecessor's end, which is logged later."""
 CHANCE_MOST = 0.02
 """Share of answered requests that may be followed by an equal one before sizes tell nothing."""
 ANSWERED_LEAST = 20
 """Answered requests from which that share is known."""
-BYTES_APART_MOST = 64.0
-"""By how much a retry's request may be longer: its headers count."""
 CALLER = ("tenant", "client", "session_id")
 CONTENTS = ("body_hash", "request_bytes", "prompt_tokens")
 """What tells one request of a caller from another, the surest first."""
@@ -103,10 +99,10 @@ class Joining:
         self.sizes_tell: bool | None = None
 
     def take(self, rule: str, sure: str, keys: Ints, heads: Mask, window_s: tuple[float, float],
-             tails: Mask | None = None, bytes_apart_most: float = np.inf) -> None:  # fmt: skip
+             tails: Mask | None = None, pauses: Pauses | None = None) -> None:  # fmt: skip
         """Join those of `heads` that repeat one of `tails` (else, of those that failed) with their key."""
         tails = self.units.failed if tails is None else tails
-        for head, tail, alone in self.pairing.pairs(keys, heads, tails, window_s, bytes_apart_most):
+        for head, tail, alone in self.pairing.pairs(keys, heads, tails, window_s, pauses):
             self.units.before[head] = tail
             self.units.claimed[tail] = True
             self.source[head], self.certainty[head] = rule, sure if alone else "ambiguous"
@@ -128,12 +124,21 @@ class Joining:
         tails = ~self.units.answered
         window = self.rules.retry_window_s
         contents = [name for name in CONTENTS if not is_empty(self.attempts[name])]
-        for late in (window, max(window, RETRY_AFTER_MOST_S)):
-            for name in contents:
-                self.take("retry count", "certain", self.content_keys(name), marked, (window, late), tails)
+        ways = [(self.content_keys(name), "retry count", "certain") for name in contents]
         if self.rules.infer:
-            keys = keys_of(self.attempts, [], self.caller)
-            self.take("retry count alone", "inferred", keys, marked, (window, window), tails, BYTES_APART_MOST)
+            ways.append((keys_of(self.attempts, [], self.caller), "retry count alone", "inferred"))
+        for late in (window, max(window, RETRY_AFTER_MOST_S)):
+            for keys, rule, sure in ways:
+                if late == window or sure == "certain":
+                    self.take(
+                        rule,
+                        sure,
+                        keys,
+                        marked,
+                        (window, late),
+                        tails,
+                        self.pairing.pauses(keys, marked, tails, window),
+                    )
 
     def by_guess(self) -> None:
         """Rules 4 and 5. A count of 0 says that no client library tried before; the code around it may have."""
@@ -150,8 +155,9 @@ class Joining:
             keys = self.content_keys(name)
             share, answered = followed_share(self.units, keys, unmarked, window)
             known = answered >= ANSWERED_LEAST or "tenant" in self.caller or "session_id" in self.caller
-            self.sizes_tell = known and share <= CHANCE_MOST
-            if self.sizes_tell:
+            tell = known and share <= CHANCE_MOST
+            self.sizes_tell = bool(self.sizes_tell) or tell
+            if tell:
                 self.take("sizes", "inferred", keys, unmarked, window)
 
     def content_keys(self, name: str) -> Ints:

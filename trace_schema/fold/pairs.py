@@ -11,6 +11,16 @@ import pyarrow as pa
 from trace_schema.columns import is_empty
 from trace_schema.fold.units import Floats, Ints, Mask, Units, codes_of, numeric
 
+EARLY_S = 0.05
+"""A retry may seem to begin so long before its predecessor's end, which is logged later."""
+BYTES_APART_MOST = 64.0
+"""By how much a retry's request may be longer: its headers count."""
+NEAR_MOST = 256
+PAUSE_SPREAD = 1.0 / 3.0
+"""openai-python draws a pause from the last quarter below its longest: the shortest is a third less."""
+Pauses = dict[float, float]
+"""The usual pause before a retry, in seconds, by its count."""
+
 
 class Pairing:
     """Finds the failed unit that another one repeats."""
@@ -25,33 +35,54 @@ class Pairing:
         size = numeric(attempts, "request_bytes")
         self.bytes_head, self.bytes_tail = size[units.head], size[units.tail]
 
-    def differ(self, head: int, tail: int, bytes_apart_most: float) -> bool:
+    def differ(self, head: int, tail: int) -> bool:
         """Whether what is known of both says that they are not the same request."""
         if any(own[head] >= 0 and other[tail] >= 0 and own[head] != other[tail] for own, other in self.told):
             return True
-        return bool(self.bytes_apart(head, tail) > bytes_apart_most)
+        return self.bytes_apart(head, tail) > BYTES_APART_MOST
 
     def bytes_apart(self, head: int, tail: int) -> float:
         apart = abs(self.bytes_head[head] - self.bytes_tail[tail])
         return 0.0 if np.isnan(apart) else float(apart)
 
     def pairs(
-        self, keys: Ints, heads: Mask, tails: Mask, window_s: tuple[float, float], bytes_apart_most: float = np.inf
+        self,
+        keys: Ints,
+        heads: Mask,
+        tails: Mask,
+        window_s: tuple[float, float],
+        pauses: Pauses | None = None,
     ) -> Iterator[tuple[int, int, bool]]:
         """(head, tail, whether no other tail would have fitted) of equal keys (by attempt), in order of time.
 
-        A head begins at most `window_s` before and after its tail ends. Whoever asks marks both as taken before the
-        next one is asked for.
+        A head begins at most `window_s` before and after its tail ends; of several, the one is taken whose end lies
+        nearest to it, less the pause that is usual for its retry count. Whoever asks marks both as taken before the
+        next is asked for.
+        """
+        pauses = pauses or {}
+        for head, near in self.candidates(keys, heads, tails, window_s, pauses):
+            fit = [tail for tail in near if self.fits(head, tail)]
+            if fit:
+                ended = self.units.start[head] - pauses.get(float(self.units.count[head]), 0.0)
+                distance = [(self.bytes_apart(head, tail), abs(ended - self.units.end[tail])) for tail in fit]
+                yield head, fit[distance.index(min(distance))], len(fit) == 1
+
+    def candidates(
+        self, keys: Ints, heads: Mask, tails: Mask, window_s: tuple[float, float], pauses: Pauses
+    ) -> Iterator[tuple[int, list[int]]]:
+        """Each head that is free, and the tails of its key whose end lies within the window, in order of time.
+
+        No more than `NEAR_MOST` of them, around the usual pause before it: a busy log without callers has thousands.
         """
         units = self.units
-        open_ = np.flatnonzero(tails & ~units.claimed & (keys[units.tail] >= 0))
+        free = np.flatnonzero(tails & ~units.claimed & (keys[units.tail] >= 0))
         asking = np.flatnonzero(heads & (units.before < 0) & (keys[units.head] >= 0))
-        asking = asking[np.isin(keys[units.head[asking]], keys[units.tail[open_]])]
+        asking = asking[np.isin(keys[units.head[asking]], keys[units.tail[free]])]
         asking = asking[np.argsort(units.start[asking], kind="stable")]
-        open_ = open_[np.isin(keys[units.tail[open_]], keys[units.head[asking]])]
-        open_ = open_[np.argsort(units.end[open_], kind="stable")]
+        free = free[np.isin(keys[units.tail[free]], keys[units.head[asking]])]
+        free = free[np.argsort(units.end[free], kind="stable")]
         by_key: dict[int, tuple[list[float], list[int]]] = {}
-        for tail, key in zip(open_.tolist(), keys[units.tail[open_]].tolist(), strict=True):
+        for tail, key in zip(free.tolist(), keys[units.tail[free]].tolist(), strict=True):
             ends, held = by_key.setdefault(key, ([], []))
             ends.append(float(units.end[tail]))
             held.append(tail)
@@ -59,20 +90,39 @@ class Pairing:
         for head, key in zip(asking.tolist(), keys[units.head[asking]].tolist(), strict=True):
             ends, held = by_key[key]
             start = float(units.start[head])
-            near = held[bisect_left(ends, start - late) : bisect_right(ends, start + early)]
-            fit = [tail for tail in near if self.fits(head, tail, bytes_apart_most)]
-            if fit:
-                nearest = min(fit, key=lambda t: (self.bytes_apart(head, t), abs(start - units.end[t])))
-                yield head, nearest, len(fit) == 1
+            low, high = bisect_left(ends, start - late), bisect_right(ends, start + early)
+            if high - low > NEAR_MOST:
+                middle = bisect_left(ends, start - pauses.get(float(units.count[head]), 0.0))
+                low, high = max(low, middle - NEAR_MOST // 2), min(high, middle + NEAR_MOST // 2)
+            yield head, held[low:high]
 
-    def fits(self, head: int, tail: int, bytes_apart_most: float) -> bool:
+    def pauses(self, keys: Ints, heads: Mask, tails: Mask, window_s: float) -> Pauses:
+        """The usual pause before a retry, by its count: where the gaps to all that come into question are densest.
+
+        The right gap is among those of each retry, and the others lie anywhere.
+        """
+        gaps: dict[float, list[float]] = {}
+        for head, near in self.candidates(keys, heads, tails, (EARLY_S, window_s), {}):
+            held = gaps.setdefault(float(self.units.count[head]), [])
+            held += [self.units.start[head] - self.units.end[t] for t in near if self.fits(head, t)]
+        found = {}
+        for count, seen in gaps.items():
+            values = np.sort(np.maximum(seen, 0.0))
+            width = PAUSE_SPREAD * values + EARLY_S
+            inside = np.searchsorted(values, values + width, side="right") - np.arange(len(values))
+            if len(values):
+                densest = int(np.argmax(inside - len(values) * width / window_s))
+                found[count] = float(np.median(values[densest : densest + inside[densest]]))
+        return found
+
+    def fits(self, head: int, tail: int) -> bool:
         units = self.units
         if units.claimed[tail] or not units.begun[tail] < units.start[head]:
             return False
         told = units.tail_count[tail]
         if units.count[head] > 0 and not np.isnan(told) and told != units.count[head] - 1:
             return False
-        return not self.differ(head, tail, bytes_apart_most)
+        return not self.differ(head, tail)
 
 
 def followed_share(units: Units, keys: Ints, heads: Mask, window_s: tuple[float, float]) -> tuple[float, int]:
