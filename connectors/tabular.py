@@ -136,7 +136,7 @@ class Parquet(Tabular):
                 rows = np.arange(first, first + part.num_rows)
                 yield self.batch(pa.Table.from_batches([part]), fields, rows, path, Dropped())
                 first += part.num_rows
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise BadInput.at(path, f"cannot be read as Parquet: {reason(error)}") from error
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from connectors.base import Dropped
 from connectors.files import CUT_SHORT, json_blocks, one_by_one, reason_of
 
+NULL_LINE = re.compile(rb"^\s*null\b", re.MULTILINE)
+"""Arrow's reader crashes on a block whose first value is null."""
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 
 
@@ -44,11 +48,23 @@ def table_of(block: bytes, schema: pa.Schema) -> pa.Table | None:
     """The lines of a block as a table, if all are as they should be."""
     from pyarrow import json
 
+    if (b"null" in block and NULL_LINE.search(block)) or not is_utf8(block):
+        return None
     try:
-        return json.read_json(
+        table = json.read_json(
             pa.BufferReader(block),
             json.ReadOptions(use_threads=False, block_size=len(block)),
             json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
         )
     except pa.ArrowException:
         return None
+    lists = (table[field.name] for field in schema if pa.types.is_list(field.type))
+    return None if any(pc.list_flatten(column).null_count for column in lists) else table
+
+
+def is_utf8(block: bytes) -> bool:
+    """Whether all of it is UTF-8, which Arrow's reader does not ask."""
+    try:
+        return block.isascii() or bool(block.decode())
+    except UnicodeDecodeError:
+        return False
