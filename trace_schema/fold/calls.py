@@ -142,8 +142,10 @@ def timeouts(attempts: pa.Table, groups: Groups, client: ObservedClient) -> pa.A
     for value in np.unique(announced[timed_out & ~np.isnan(announced)])[:KINDS_MOST]:
         ended = common_timeout(length[timed_out & (announced == value) & ~np.isnan(length)])
         if ended is not None and ended < ANNOUNCED_SHARE * value:
-            waits = np.where(waits == value, ended, waits)
+            shown = client.timeout_s or ended
+            waits = np.where(waits == value, shown if ANNOUNCED_SHARE * shown <= ended else ended, waits)
     if client.timeout_s is not None:
         waits = np.where(np.isnan(waits), client.timeout_s, waits)
-    waits = np.fmin(waits, np.fmin.reduceat(numeric(attempts, "gateway_timeout_s"), groups.first))
+    gateway = np.fmin.reduceat(numeric(attempts, "gateway_timeout_s"), groups.first)
+    waits = np.where(np.isnan(gateway), waits, gateway)
     return pa.array(waits, mask=np.isnan(waits))

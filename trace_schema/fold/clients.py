@@ -35,7 +35,10 @@ class ObservedClient(msgspec.Struct, frozen=True, kw_only=True):
 def observe_client(attempts: pa.Table, groups: Groups) -> ObservedClient:
     """What attempts in `groups` order show of their clients."""
     start, length = numeric(attempts, "arrival_s"), numeric(attempts, "e2e_s")
-    timed_out = length[having(attempts, "timeout") & ~np.isnan(length)]
+    # A gateway that says how long it waited is believed before its clock.
+    announced = numeric(attempts, "gateway_timeout_s")
+    waited = np.where(np.isnan(announced), length, announced)
+    timed_out = waited[having(attempts, "timeout") & ~np.isnan(waited)]
     number = groups.number
     retry = np.flatnonzero(number > 0)
     waits = start[retry] - (start + length)[retry - 1]

@@ -16,37 +16,65 @@ LEARNED_LEAST = 20
 FINISHED_LEAST = 20
 """Whole responses from which it is known that the limit is what ends one."""
 AT_LIMIT_SHARE = 0.99
+KIND_LEAST = 5
+"""Requests of a kind from which its overhead is known."""
+ANY_KIND = -1.0
 
 
 @dataclass(frozen=True, slots=True)
 class BytesLaw:
-    """tokens = (bytes - overhead) / per_token, of a request's length."""
+    """tokens = (bytes - overhead) / per_token, of a request's length; to ask for a stream takes more bytes."""
 
-    overhead_bytes: float
     bytes_per_token: float
+    overhead_bytes: dict[float, float]
+    """By kind: 1 streamed, 0 not, -1 unknown."""
 
-    def tokens(self, size: Floats) -> Floats:
-        return np.maximum(np.round((size - self.overhead_bytes) / self.bytes_per_token), 1.0)
+    def tokens(self, size: Floats, kind: Floats) -> Floats:
+        """NaN where the bytes are not known."""
+        overhead = np.full(len(kind), self.overhead_bytes[ANY_KIND])
+        for one, own in self.overhead_bytes.items():
+            overhead[kind == one] = own
+        return np.asarray(np.maximum(np.round((size - overhead) / self.bytes_per_token), 1.0))
 
 
-def learned(size: Floats, tokens: Floats) -> BytesLaw | None:
+def learned(size: Floats, tokens: Floats, kind: Floats) -> BytesLaw | None:
     """The line through requests whose bytes and tokens are known (Theil and Sen's: the median of slopes).
 
     None where they are too few, or do not grow together.
     """
     known = ~np.isnan(size) & ~np.isnan(tokens)
-    size, tokens = size[known], tokens[known]
+    size, tokens, kind = size[known], tokens[known], kind[known]
     if len(size) < LEARNED_LEAST:
         return None
-    # Each with the one half the log away in order of size: slopes over distances that noise does not outweigh.
-    order = np.argsort(size, kind="stable")
-    half = len(order) // 2
-    near, far = order[:half], order[-half:]
-    slopes = (tokens[far] - tokens[near]) / np.maximum(size[far] - size[near], 1.0)
-    slope = float(np.median(slopes[size[far] > size[near]])) if (size[far] > size[near]).any() else 0.0
+    slope = median_slope(size, tokens, kind)
     if slope <= 0.0:
         return None
-    return BytesLaw(float(np.median(size - tokens / slope)), 1.0 / slope)
+    rest = size - tokens / slope
+    overhead = {float(k): float(np.median(rest[kind == k])) for k in np.unique(kind) if (kind == k).sum() >= KIND_LEAST}
+    return BytesLaw(1.0 / slope, {ANY_KIND: float(np.median(rest)), **overhead})
+
+
+def median_slope(size: Floats, tokens: Floats, kind: Floats) -> float:
+    """Tokens a byte, from pairs of one kind, of which one is half the log away from the other in order of size: noise
+    does not outweigh such distances.
+    """
+    slopes = []
+    for one in np.unique(kind):
+        own = np.flatnonzero(kind == one)
+        own = own[np.argsort(size[own], kind="stable")]
+        half = len(own) // 2
+        near, far = own[:half], own[len(own) - half :]
+        apart = size[far] - size[near]
+        slopes.append((tokens[far] - tokens[near])[apart > 0] / apart[apart > 0])
+    found = np.concatenate(slopes)
+    return float(np.median(found)) if len(found) else 0.0
+
+
+def kinds(attempts: pa.Table) -> Floats:
+    """Of each attempt: 1 where it was to be streamed, 0 where not, -1 unknown."""
+    if is_empty(attempts["stream"]):
+        return np.full(attempts.num_rows, ANY_KIND)
+    return np.asarray(attempts["stream"].cast(pa.int8()).fill_null(-1)).astype(np.float64)
 
 
 def prompts(attempts: pa.Table, groups: Groups, bytes_per_token: float | None) -> tuple[Floats, Mask]:
@@ -64,11 +92,14 @@ def prompts(attempts: pa.Table, groups: Groups, bytes_per_token: float | None) -
     counted = np.fmax.reduceat(np.where(guessed, np.nan, tokens), groups.first)
     guess = np.fmax.reduceat(np.where(guessed, tokens, np.nan), groups.first)
     size = numeric(attempts, "request_bytes")
-    law = BytesLaw(0.0, bytes_per_token) if bytes_per_token else learned(size, np.where(guessed, np.nan, tokens))
+    kind = kinds(attempts)
+    law = learned(size, np.where(guessed, np.nan, tokens), kind)
+    if bytes_per_token:
+        law = BytesLaw(bytes_per_token, {ANY_KIND: 0.0})
     known = np.where(np.isnan(counted), guess, counted)
     if law is None:
         return known, np.isnan(counted) & ~np.isnan(guess)
-    estimate = law.tokens(np.fmax.reduceat(size, groups.first))
+    estimate = law.tokens(np.fmax.reduceat(size, groups.first), kind[groups.first])
     return np.where(np.isnan(known), estimate, known), np.isnan(counted)
 
 
@@ -86,6 +117,7 @@ def outputs(attempts: pa.Table, groups: Groups, delivered: Mask) -> tuple[Ints, 
     tokens = np.where(known, whole, np.maximum(received, 1.0))
     censored = ~known & ~delivered
     if limited:
-        tokens = np.where(censored & (limit >= tokens), limit, tokens)
-        censored &= ~(limit >= tokens)
+        longer = ~known & (limit >= tokens)
+        tokens = np.where(longer, limit, tokens)
+        censored &= ~longer
     return tokens.astype(np.int64), censored, limited
