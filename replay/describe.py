@@ -216,7 +216,8 @@ def report_lines(report: Report | None) -> list[str]:
     if report.inversions:
         text.append(f"out of order    {report.inversions:,} rows were sent before the row above them")
     if report.time_resolution_s:
-        text.append(f"time resolution {report.time_resolution_s:g} s")
+        spread = ", within which calls are spread by lot" if report.jitter_s else ""
+        text.append(f"time resolution {report.time_resolution_s:g} s{spread}")
     return text
 
 

@@ -23,6 +23,11 @@ from trace_schema.errors import BadConfig, UnknownName
 @click.option(
     "--synthetic", multiple=True, metavar="KEY=VALUE", help="Lay users over a log (replay formats show synthetic)."
 )
+@click.option("--where", metavar="SQL", help="Only attempts that meet a condition on columns, as in status = 'ok'.")
+@click.option("--sample", type=float, metavar="SHARE", help="Keep a share of the sessions, calls or callers.")
+@click.option("--bytes-per-token", type=float, metavar="R", help="Estimate prompts of which only the bytes are known.")
+@click.option("--jitter-within-resolution", is_flag=True, help="Spread calls of one tick of the log's clock over it.")
+@click.option("--seed", type=int, default=0, help="Of --sample and --jitter-within-resolution.", show_default=True)
 @click.option("--anonymize", is_flag=True, help="Pseudonyms for tenants, clients, sessions, calls and files.")
 @click.option("--anonymize-key", metavar="FILE", help="The same pseudonyms in every trace that is made with this key.")
 @click.option("--strict", is_flag=True, help="Refuse a log with a row that cannot be used.")
@@ -31,18 +36,18 @@ from trace_schema.errors import BadConfig, UnknownName
 def ingest(
     files: Sequence[str],
     output: str,
-    format: str | None,
     mapping: Sequence[str],
     options: Sequence[str],
     synthetic: Sequence[str],
     anonymize: bool,
     anonymize_key: str | None,
-    strict: bool,
     as_json: bool,
     quiet: bool,
+    **said: Any,
 ) -> None:
-    """Read logs (files or patterns) as one trace, and say what was guessed and dropped.
+    """Read logs as one trace, and say what was guessed and dropped.
 
+    Logs are files, URIs such as s3://bucket/log.gz, patterns of either, or - for the standard input.
     synthetic:WORKLOAD in the place of files makes a trace from nothing, as in synthetic:overload.
     """
     import msgspec
@@ -53,11 +58,11 @@ def ingest(
     from replay.ingest import write_trace
     from replay.progress import progress
 
-    said = {"mapping": pairs(mapping, "--map"), "options": yaml_pairs(options, "--option")}
-    said["synthetic"] = yaml_pairs(synthetic, "--synthetic")
+    said["mapping"] = pairs(mapping, "--map")
+    said["options"], said["synthetic"] = yaml_pairs(options, "--option"), yaml_pairs(synthetic, "--synthetic")
     key = key_from(anonymize_key) if anonymize_key else fresh_key() if anonymize else None
     with progress("reading", quiet=quiet) as told:
-        trace = read(files, format=format, strict=strict, on_progress=told, **said)
+        trace = read(files, on_progress=told, **said)
     if key is not None:
         trace = anonymized(trace, key)
     write_trace(trace, output)

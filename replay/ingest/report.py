@@ -9,6 +9,7 @@ import pyarrow as pa
 from replay.ingest.clock import resolution
 from trace_schema.columns import is_empty, words
 from trace_schema.fold import FoldAccount
+from trace_schema.merge import MergeAccount
 
 
 class FileReport(msgspec.Struct, frozen=True):
@@ -29,6 +30,15 @@ class FileReport(msgspec.Struct, frozen=True):
     """What this file cannot show, and the setting of whoever wrote it that would, a sentence each."""
 
 
+class Merged(MergeAccount, frozen=True, kw_only=True):
+    """A log of the same traffic that was merged into another: what became of its rows."""
+
+    into: str
+    """Formats of the logs that it completes."""
+    log: str
+    """Its own format, and of what had been merged into it before."""
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What an ingest read, and what its log cannot show."""
 
@@ -38,15 +48,20 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     inversions: int
     """Rows that were sent before the row above them, in their file."""
     time_resolution_s: float
+    jitter_s: float = 0.0
+    """Over how long calls of one tick are spread, by lot."""
     aborts_visible: bool
     timeouts_visible: bool
     failures_visible: bool
     retries_visible: bool
     fold: FoldAccount | None = None
     """How attempts became calls."""
+    merged: list[Merged] = []
 
 
-def report_of(attempts: pa.Table, calls: pa.Table, files: list[FileReport], fold: FoldAccount) -> Report:
+def report_of(
+    attempts: pa.Table, calls: pa.Table, files: list[FileReport], fold: FoldAccount, merged: list[Merged] | None = None
+) -> Report:
     """The ingest report of all files together."""
     statuses = words(attempts["status"])
     return Report(
@@ -60,4 +75,5 @@ def report_of(attempts: pa.Table, calls: pa.Table, files: list[FileReport], fold
         failures_visible=bool(statuses & {"timeout", "error", "rejected", "cancelled"}),
         retries_visible=fold.joined_calls > 0,
         fold=fold,
+        merged=merged or [],
     )
