@@ -24,12 +24,18 @@ def is_uri(path: str) -> bool:
     return "://" in path
 
 
+def located(uri: str) -> tuple[fs.FileSystem, str]:
+    """(the file system, the path in it). Raises what Arrow raises."""
+    system, path = fs.FileSystem.from_uri(uri)
+    return system, path
+
+
 @contextmanager
 def fetched(uri: str) -> Iterator[str]:
     """The path of a copy on this machine, for as long as the context lasts. Raises BadInput."""
     with tempfile.TemporaryDirectory(prefix="replay-fetched-") as directory:
         try:
-            system, path = fs.FileSystem.from_uri(uri)
+            system, path = located(uri)
             if system.get_file_info(path).type != fs.FileType.File:
                 raise BadInput(f"{uri}: there is no such file")
             local = Path(directory) / path.rpartition("/")[2]
@@ -46,7 +52,7 @@ def matching(uri: str) -> list[str]:
         return [uri]
     start = PATTERN.split(place)[0].rpartition("/")[0]
     try:
-        system, base = fs.FileSystem.from_uri(start + question + settings)
+        system, base = located(start + question + settings)
         found = system.get_file_info(fs.FileSelector(base, recursive=True, allow_not_found=True))
     except FAILURES as error:
         raise unreadable(uri, error) from error

@@ -47,7 +47,7 @@ def balanced(trace: Any) -> list[Any]:
     return files
 
 
-@pytest.fixture()
+@pytest.fixture
 def store(tmp_path: Path) -> Path:
     """Logs of several formats, and compressed in several ways."""
     (tmp_path / "a.jsonl").write_text(LINES)
@@ -83,12 +83,10 @@ def test_every_file_is_named_as_the_user_named_it_and_hashed(store: Path) -> Non
 def test_a_pattern_in_an_object_store_is_expanded(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket = fs.SubTreeFileSystem(str(store), fs.LocalFileSystem())
 
-    class Systems:
-        @staticmethod
-        def from_uri(uri: str) -> tuple[Any, str]:
-            return bucket, uri.removeprefix("s3://bucket/").partition("?")[0]
+    def located(uri: str) -> tuple[fs.FileSystem, str]:
+        return bucket, uri.removeprefix("s3://bucket/").partition("?")[0]
 
-    monkeypatch.setattr("replay.remote.fs.FileSystem", Systems)
+    monkeypatch.setattr("replay.remote.located", located)
     assert matching("s3://bucket/deep/*.parquet?region=eu") == [
         f"s3://bucket/deep/part-{k}.parquet?region=eu" for k in (0, 1)
     ]
@@ -149,7 +147,7 @@ def test_where_keeps_what_meets_a_condition_and_counts_the_others(store: Path) -
     ],
 )
 def test_what_is_no_condition_is_said(store: Path, condition: str, says: str) -> None:
-    with pytest.raises(BadConfig, match="^--where ") as caught:
+    with pytest.raises(BadConfig, match=r"^--where ") as caught:
         ingest([str(store / "a.jsonl")], where=condition)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
