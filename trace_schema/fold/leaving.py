@@ -67,7 +67,7 @@ def told_apart(attempts: pa.Table, groups: Groups) -> tuple[pa.Table, Departures
     last[groups.last] = True
     found = clusters(length[gone])
     announced = numeric(attempts, "client_timeout_s")
-    waited = ~last | (length >= ANNOUNCED_SHARE * announced) | within(found, length)
+    waited = ~last | (length >= waiting_least(announced, found)) | within(found, length)
     timed_out = gone & waited
     untold = gone & ~waited & np.isnan(length)
     told = Departures(
@@ -81,6 +81,15 @@ def told_apart(attempts: pa.Table, groups: Groups) -> tuple[pa.Table, Departures
         place = attempts.column_names.index(name)
         attempts = attempts.set_column(place, attempts.schema.field(name), pc.if_else(mask, value, attempts[name]))
     return attempts, told
+
+
+def waiting_least(announced: Floats, found: Iterable[Cluster]) -> Floats:
+    """How long those who announced a timeout wait at least: as long as the attempts that cluster at it."""
+    least = ANNOUNCED_SHARE * announced
+    for cluster in found:
+        near = np.abs(announced - cluster.timeout_s) <= (1.0 - ANNOUNCED_SHARE) * announced
+        least = np.where(near, np.maximum(least, cluster.low_s), least)
+    return least
 
 
 def within(found: Iterable[Cluster], seconds: Floats) -> Mask:
@@ -115,7 +124,7 @@ def clusters(seconds: Floats) -> list[Cluster]:
             break
         first = float(rest[surest])
         members = rest[(rest >= first) & (rest <= first + width[surest])]
-        cluster = Cluster(0.98 * first - 0.02, 1.05 * first + 0.2, common_timeout(members) or round(first, 3))
+        cluster = Cluster(first - float(width[surest]), 1.05 * first + 0.2, common_timeout(members) or round(first, 3))
         found.append(cluster)
         rest = rest[~cluster.holds(rest)]
     return found

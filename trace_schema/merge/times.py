@@ -13,7 +13,7 @@ from trace_schema.fold.pairs import EARLY_S, Pairing
 from trace_schema.fold.units import keys_of, units_of
 from trace_schema.merge.sides import Executions, Fit, Requests
 
-CLEARLY = 3.0
+CLEARLY = 5.0
 """A pair is certain where every other lies so many times as far apart."""
 SURELY_S = 0.01
 """And no nearer than this."""
