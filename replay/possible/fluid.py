@@ -19,7 +19,7 @@ import numpy.typing as npt
 from replay.engine.kernel import CACHE
 
 Floats = npt.NDArray[np.float64]
-SIZES = 96
+SIZES = 64
 """Classes of sizes: within one, all work goes to its smallest jobs, which can only be too good."""
 INSTANTS = 1 << 15
 """Of more jobs than this, releases and deadlines are moved apart to so many instants."""
@@ -97,27 +97,23 @@ def most_jobs(release: Floats, deadline: Floats, size: Floats, speed: float) -> 
     release, deadline, size = release[order], deadline[order], size[order]
     if len(size) > INSTANTS:
         release, deadline = moved_apart(release, deadline)
-    total = float(size.sum())
-    if work(release, deadline, size, speed) >= total * (1.0 - ROUNDING):
+    pairs, pair = np.unique(np.column_stack([release, deadline]).view(np.complex128).ravel(), return_inverse=True)
+    release, deadline = pairs.real.copy(), pairs.imag.copy()  # in order of release
+
+    def work(low: int, high: int) -> Floats:
+        """The sizes of some jobs, those with the same instants taken together."""
+        return np.bincount(pair[low:high], weights=size[low:high], minlength=len(pairs)).astype(np.float64)
+
+    if most_work(release, deadline, work(0, len(size)), speed) >= float(size.sum()) * (1.0 - ROUNDING):
         return len(size)
     bounds = np.unique(np.linspace(0, len(size), min(SIZES, len(size)) + 1).astype(np.int64))
-    found, before = 0.0, 0.0
+    found, before, wanted = 0.0, 0.0, np.zeros(len(pairs))
     for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        done = work(release[:high], deadline[:high], size[:high], speed)
+        wanted += work(low, high)
+        done = float(most_work(release, deadline, wanted, speed))
         found += smallest_first(size[low:high], done - before + ROUNDING * done)
         before = done
     return min(int(found + SLACK), len(size))
-
-
-def work(release: Floats, deadline: Floats, size: Floats, speed: float) -> float:
-    """`most_work` of jobs in any order; of very many, those with the same instants are taken together."""
-    if len(release) > INSTANTS:
-        pairs = np.column_stack([release, deadline]).view(np.complex128).ravel()
-        ends, group = np.unique(pairs, return_inverse=True)
-        release, deadline = ends.real, ends.imag
-        size = np.bincount(group, weights=size).astype(np.float64)
-    order = np.argsort(release, kind="stable")
-    return float(most_work(release[order], deadline[order], size[order], speed))
 
 
 def moved_apart(release: Floats, deadline: Floats) -> tuple[Floats, Floats]:
