@@ -16,15 +16,18 @@ from replay.ingest.calls import calls_of
 from replay.ingest.choosing import Choice, chosen
 from replay.ingest.clock import from_start, refuse_two_clocks
 from replay.ingest.jitter import spread_within
+from replay.ingest.merging import as_one, logs_of
 from replay.ingest.reading import KEPT, Progress, Reading, read_source
-from replay.ingest.report import FileReport, report_of
+from replay.ingest.report import FileReport, Merged, report_of
 from replay.ingest.sources import Source, sources
 from replay.ingest.trace import About, Trace, trace_in
 from replay.ingest.users import SYNTHETIC, lay_users, made_trace, refuse_beside_synthetic
 from replay.phases import detect
 from trace_schema.attempts import ATTEMPTS
 from trace_schema.check import check_calls
-from trace_schema.fold import JoinRules
+from trace_schema.fold import RETRY_WINDOW_S, JoinRules
+
+RULES = JoinRules()
 
 
 def ingest(
@@ -39,6 +42,10 @@ def ingest(
     bytes_per_token: float | None = None,
     jitter_within_resolution: bool = False,
     seed: int = 0,
+    beside: Sequence[str] = (),
+    retry_window_s: float = RETRY_WINDOW_S,
+    infer: bool = True,
+    keep_attempts: bool = False,
     strict: bool = False,
     on_progress: Progress | None = None,
 ) -> Trace:
@@ -67,6 +74,14 @@ def ingest(
         Spread the calls of one tick of the log's clock over it.
     seed
         Of `sample` and of `jitter_within_resolution`.
+    beside
+        Logs of the same traffic, of whatever formats, that are merged with the others: an engine's with its gateway's.
+    retry_window_s
+        A retry begins at most so long after the attempt that it repeats ended.
+    infer
+        Join attempts by guess too, where the log does not say which belong to one call.
+    keep_attempts
+        Keep the attempts beside their calls: `Trace.attempts`.
     strict
         Refuse a log with a row that cannot be used, instead of dropping the row.
     on_progress
@@ -89,15 +104,20 @@ def ingest(
     columns = KEPT if where is None else ATTEMPTS.names
     how = Reading(format=format, mapping=mapping, options=options, strict=strict, columns=columns)
     choice = Choice(where=where, sample=sample, seed=seed)
-    attempts, files = together(sources(paths), how, on_progress or silent)
+    rules = JoinRules(retry_window_s=retry_window_s, infer=infer)
+    tables, reports = read_all(sources(paths), how, on_progress or silent)
+    others, more = read_all(sources(beside), Reading(strict=strict, columns=columns), silent)
+    attempts, merged = as_one(logs_of(tables, reports), logs_of(others, more), retry_window_s)
+    files = [*reports, *more]
     if where is not None or sample is not None:
         attempts, files = chosen(on_one_clock(attempts, files), files, choice)
-    trace = trace_of(attempts, files, bytes_per_token, seed if jitter_within_resolution else None)
+    jitter_seed = seed if jitter_within_resolution else None
+    trace = trace_of(attempts, files, merged, rules, bytes_per_token, jitter_seed, keep_attempts=keep_attempts)
     return lay_users(trace, synthetic) if synthetic else trace
 
 
-def together(logs: Sequence[Source], how: Reading, on_progress: Progress) -> tuple[pa.Table, list[FileReport]]:
-    """The attempts of all logs, and what became of the rows of each."""
+def read_all(logs: Sequence[Source], how: Reading, on_progress: Progress) -> tuple[list[pa.Table], list[FileReport]]:
+    """The attempts of each log, and what became of its rows."""
     tables, files = [], []
     for done, source in enumerate(logs):
 
@@ -107,7 +127,7 @@ def together(logs: Sequence[Source], how: Reading, on_progress: Progress) -> tup
         table, report = read_source(source, how, within)
         tables.append(table)
         files.append(report)
-    return pa.concat_tables(tables), files
+    return tables, files
 
 
 def on_one_clock(attempts: pa.Table, files: Sequence[FileReport]) -> pa.Table:
@@ -120,17 +140,24 @@ def on_one_clock(attempts: pa.Table, files: Sequence[FileReport]) -> pa.Table:
 
 
 def trace_of(
-    attempts: pa.Table, files: list[FileReport], bytes_per_token: float | None = None, jitter_seed: int | None = None
+    attempts: pa.Table,
+    files: list[FileReport],
+    merged: Sequence[Merged] = (),
+    rules: JoinRules = RULES,
+    bytes_per_token: float | None = None,
+    jitter_seed: int | None = None,
+    *,
+    keep_attempts: bool = False,
 ) -> Trace:
     """The trace that attempts make. Raises BadInput."""
     attempts = on_one_clock(attempts, files)
-    calls, client, account = calls_of(attempts, JoinRules(), bytes_per_token)
-    report = report_of(attempts, calls, files, account)
+    calls, client, account, kept = calls_of(attempts, files, rules, bytes_per_token, keep_attempts=keep_attempts)
+    report = report_of(attempts, calls, files, account, merged)
     if jitter_seed is not None:
         calls = spread_within(calls, report.time_resolution_s, jitter_seed)
         report = msgspec.structs.replace(report, jitter_s=report.time_resolution_s)
     phases, rule = detect(np.asarray(calls["arrival_s"]))
-    return Trace(check_calls(calls), About(report=report, client=client, phases=phases, phase_rule=rule))
+    return Trace(check_calls(calls), About(report=report, client=client, phases=phases, phase_rule=rule), kept)
 
 
 def read_trace(path: str) -> Trace:
@@ -143,7 +170,8 @@ def read_trace(path: str) -> Trace:
     with Source(path).local() as local:
         if head(local).startswith(b"PAR1") and (trace := trace_in(local)) is not None:
             return trace
-        return trace_of(*together([Source(path, local)], Reading(), silent))
+        (attempts,), files = read_all([Source(path, local)], Reading(), silent)
+        return trace_of(attempts, files)
 
 
 def silent(share: float) -> None:

@@ -16,7 +16,9 @@ from replay.ingest.report import FileReport, Merged
 from trace_schema.merge import ids_match, merge
 
 CLIENTS, SPANS, ENGINE = 0, 1, 2
-"""Whose account a log is: that of a gateway or a client tells outcomes, spans tell what finished, an engine all it ran."""
+"""Whose account a log is: a gateway or a client tells outcomes, spans what finished, an engine all that it ran."""
+PAIRED_LEAST = 0.5
+"""Share of the shorter log that must be paired for a merge to be worth it."""
 SIDES = {"clients": CLIENTS, "spans": SPANS, "engine": ENGINE}
 
 
@@ -78,10 +80,26 @@ def as_one(given: Sequence[Log], beside: Sequence[Log], retry_window_s: float) -
 
 
 def together(log: Log, inner: Log, retry_window_s: float) -> tuple[Log, Merged]:
-    """`log` with what `inner` knows; where no gateway tells what was a request, all that an engine ran was one."""
+    """`log` with what `inner` knows; where no gateway tells what was a request, all that an engine ran was one.
+
+    A gateway's log that knows no lengths, and of which too little can be paired, tells less than the engine's alone.
+    """
     main, other = (inner, log) if log.side != CLIENTS else (log, inner)
     attempts, account = merge(
         main.attempts, other.attempts, keep_rest=main.side != CLIENTS, retry_window_s=retry_window_s
     )
-    said = Merged(into=" and ".join(main.formats), log=" and ".join(other.formats), **msgspec.structs.asdict(account))
+    aside = main.side == CLIENTS != other.side and account.paired_share < PAIRED_LEAST and unsized(main.attempts)
+    said = Merged(
+        into=" and ".join(main.formats),
+        log=" and ".join(other.formats),
+        set_aside=aside,
+        **msgspec.structs.asdict(account),
+    )
+    if aside:
+        return other, said
     return Log(min(main.side, other.side), (*main.formats, *other.formats), attempts), said
+
+
+def unsized(attempts: pa.Table) -> bool:
+    """Whether most attempts do not say how long their prompts were."""
+    return bool(attempts["prompt_tokens"].null_count > 0.5 * attempts.num_rows)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import numpy as np
 import pyarrow as pa
@@ -37,6 +39,8 @@ class Merged(MergeAccount, frozen=True, kw_only=True):
     """Formats of the logs that it completes."""
     log: str
     """Its own format, and of what had been merged into it before."""
+    set_aside: bool = False
+    """Too few could be paired: the trace is made of this log alone, and the other one's rows are left out."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +64,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def report_of(
-    attempts: pa.Table, calls: pa.Table, files: list[FileReport], fold: FoldAccount, merged: list[Merged] | None = None
+    attempts: pa.Table, calls: pa.Table, files: list[FileReport], fold: FoldAccount, merged: Sequence[Merged] = ()
 ) -> Report:
     """The ingest report of all files together."""
     statuses = words(attempts["status"])
@@ -75,5 +79,5 @@ def report_of(
         failures_visible=bool(statuses & {"timeout", "error", "rejected", "cancelled"}),
         retries_visible=fold.joined_calls > 0,
         fold=fold,
-        merged=merged or [],
+        merged=list(merged),
     )

@@ -51,6 +51,8 @@ class Trace:
 
     calls: pa.Table
     about: About
+    attempts: pa.Table | None = None
+    """The attempts with their calls, where a log was read and they were asked for: no trace file holds them."""
 
     @property
     def report(self) -> Report | None:

@@ -5,11 +5,12 @@
 from trace_schema.fold.account import Example, FoldAccount, Rule, Try
 from trace_schema.fold.calls import FOLDED, Folded, fold
 from trace_schema.fold.clients import ObservedClient
-from trace_schema.fold.joins import JoinRules
+from trace_schema.fold.joins import RETRY_WINDOW_S, JoinRules
 from trace_schema.fold.leaving import Departures
 
 __all__ = [
     "FOLDED",
+    "RETRY_WINDOW_S",
     "Departures",
     "Example",
     "FoldAccount",

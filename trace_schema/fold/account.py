@@ -13,6 +13,7 @@ import pyarrow as pa
 from trace_schema.fold.groups import Groups
 from trace_schema.fold.joins import Joined, JoinRules, Words
 from trace_schema.fold.leaving import Departures
+from trace_schema.fold.units import Ints
 
 EXAMPLES_MOST = 10
 
@@ -77,12 +78,16 @@ def account_of(
     attempts: pa.Table,
     places: pa.Table,
     groups: Groups,
+    call_ids: Ints,
     joined: Joined,
     rules: JoinRules,
     departures: Departures,
     **more: Any,
 ) -> FoldAccount:
-    """The account of `attempts` in `groups` order; `places`: their files and rows, in the log's."""
+    """The account of `attempts` in `groups` order, where groups are the calls `call_ids` (-1: left out).
+
+    `places`: the attempts' files and rows, in the log's order.
+    """
     told = {
         "retry_window_s": rules.retry_window_s,
         "inferred": rules.infer,
@@ -113,7 +118,7 @@ def account_of(
             )
             for name, number in calls.most_common()
         ],
-        examples=examples(attempts, places, groups, source, certainty),
+        examples=examples(attempts, places, groups, call_ids, source, certainty),
     )
 
 
@@ -123,10 +128,12 @@ def unmatched(attempts: pa.Table, groups: Groups) -> int:
     return int((counts[groups.first] > 0).sum())
 
 
-def examples(attempts: pa.Table, places: pa.Table, groups: Groups, source: Words, certainty: Words) -> list[Example]:
+def examples(
+    attempts: pa.Table, places: pa.Table, groups: Groups, call_ids: Ints, source: Words, certainty: Words
+) -> list[Example]:
     """Calls of several attempts, of each rule and certainty in turn."""
     kinds: dict[tuple[str, str], list[int]] = {}
-    for call in np.flatnonzero(groups.size > 1).tolist():
+    for call in np.flatnonzero((groups.size > 1) & (call_ids >= 0)).tolist():
         second = groups.first[call] + 1
         held = kinds.setdefault((source[second], certainty[second]), [])
         if len(held) < EXAMPLES_MOST:
@@ -134,7 +141,7 @@ def examples(attempts: pa.Table, places: pa.Table, groups: Groups, source: Words
     turns = chain.from_iterable(zip_longest(*kinds.values()))
     chosen = [call for call in turns if call is not None][:EXAMPLES_MOST]
     return [
-        Example(call_id=call, attempts=[
+        Example(call_id=int(call_ids[call]), attempts=[
             one_try(attempts, places, groups, place, source[place] if n else None, certainty[place] if n else None)
             for n, place in enumerate(range(groups.first[call], groups.last[call] + 1))
         ])

@@ -15,9 +15,10 @@ from trace_schema.columns import is_empty
 from trace_schema.fold.account import FoldAccount, account_of
 from trace_schema.fold.clients import ObservedClient, common_timeout, observe_client
 from trace_schema.fold.groups import Groups, at, having, nullable
-from trace_schema.fold.joins import JOINED_BY, Joined, JoinRules, join
+from trace_schema.fold.joins import JOINED_BY, JoinRules, join
 from trace_schema.fold.leaving import ANNOUNCED_SHARE, told_apart
 from trace_schema.fold.sizes import outputs, prompts
+from trace_schema.fold.sources import how_joined, prompt_sources, with_calls
 from trace_schema.fold.units import Ints, numeric
 
 SAME = ("idempotency_key", "model", "deployment", "tenant", "client", "session_id", "max_tokens", "block_hashes",
@@ -30,7 +31,6 @@ FOLDED = list(dict.fromkeys([
 """Columns of ATTEMPTS that `fold` reads."""
 KINDS_MOST = 50
 """Announced timeouts that are held against what is seen."""
-PLACES = ["source_file", "source_row"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,17 @@ class Folded:
     account: FoldAccount
     call: Ints
     """The call of each attempt, in the order in which they were given; -1: left out."""
-    joined: Joined
+    attempts: pa.Table | None = None
+    """The attempts in order of their calls, with `call_id`, their place in it, and how they were joined."""
 
 
-def fold(attempts: pa.Table, rules: JoinRules | None = None, bytes_per_token: float | None = None) -> Folded:
+def fold(
+    attempts: pa.Table,
+    rules: JoinRules | None = None,
+    bytes_per_token: float | None = None,
+    *,
+    keep_attempts: bool = False,
+) -> Folded:
     """Calls of attempts (schema ATTEMPTS, or its columns FOLDED and the source's file and row).
 
     A call arrives when its first attempt is sent. Its output is what a whole response holds, where an attempt says so;
@@ -57,7 +64,7 @@ def fold(attempts: pa.Table, rules: JoinRules | None = None, bytes_per_token: fl
     rules = rules or JoinRules()
     joined = join(attempts, rules)
     groups = Groups(attempts, joined.call)
-    places = attempts.select(PLACES)
+    given = attempts
     attempts, departures = told_apart(at(attempts.select(FOLDED), groups.order), groups)
     client = observe_client(attempts, groups)
     sizes, estimated = prompts(attempts, groups, bytes_per_token)
@@ -68,7 +75,9 @@ def fold(attempts: pa.Table, rules: JoinRules | None = None, bytes_per_token: fl
     sized = ~np.isnan(sizes)
     fields = {
         **told(attempts, groups, client, delivering),
+        **how_joined(groups, joined),
         "prompt_tokens": pa.array(np.nan_to_num(sizes).astype(np.int64)),
+        "prompt_token_source": prompt_sources(attempts, groups, estimated),
         "output_tokens": pa.array(output),
         "output_censored": pa.array(censored),
     }
@@ -80,8 +89,9 @@ def fold(attempts: pa.Table, rules: JoinRules | None = None, bytes_per_token: fl
     call[groups.order] = number[groups.call]
     account = account_of(
         attempts,
-        places,
+        given,
         groups,
+        number,
         joined,
         rules,
         departures,
@@ -89,7 +99,8 @@ def fold(attempts: pa.Table, rules: JoinRules | None = None, bytes_per_token: fl
         unsized_calls=int((~sized).sum()),
         outputs_end_at_limit=limited,
     )
-    return Folded(conform(numbered, CALLS), client, account, call, joined)
+    kept = with_calls(attempts, given, groups, joined, call) if keep_attempts else None
+    return Folded(conform(numbered, CALLS), client, account, call, kept)
 
 
 def told(attempts: pa.Table, groups: Groups, client: ObservedClient, delivering: Ints) -> dict[str, Any]:

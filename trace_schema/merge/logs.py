@@ -40,6 +40,11 @@ class MergeAccount(msgspec.Struct, frozen=True, kw_only=True):
     clock_offset_s: float = 0.0
     """By how much this log's clock is ahead of the other's."""
 
+    @property
+    def paired_share(self) -> float:
+        """Share of the shorter log's rows that were paired."""
+        return (self.by_id + self.by_trace + self.by_time) / max(min(self.rows, self.requests), 1)
+
 
 def merge(
     main: pa.Table, other: pa.Table, *, keep_rest: bool, retry_window_s: float = RETRY_WINDOW_S
