@@ -87,7 +87,7 @@ def outputs(attempts: pa.Table) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
     if not output.null_count and known is not None and known > 0:
         return output, alike(False, BOOL, len(output))
     whole = pc.fill_null(pc.greater(output, 0), False)
-    return pc.if_else(whole, output, 1), pc.and_not(pc.not_equal(attempts["status"], "ok"), whole)
+    return pc.if_else(whole, output, 1), pc.invert(whole)
 
 
 def filled(column: pa.ChunkedArray, value: int) -> pa.ChunkedArray:

@@ -28,6 +28,18 @@ from trace_schema.errors import BadConfig, UnknownName
 @click.option("--bytes-per-token", type=float, metavar="R", help="Estimate prompts of which only the bytes are known.")
 @click.option("--jitter-within-resolution", is_flag=True, help="Spread calls of one tick of the log's clock over it.")
 @click.option("--seed", type=int, default=0, help="Of --sample and --jitter-within-resolution.", show_default=True)
+@click.option("--with", "beside", multiple=True, metavar="FILE", help="A log of the same traffic, to be merged.")
+@click.option(
+    "--retry-window",
+    "retry_window_s",
+    type=float,
+    default=9.0,
+    metavar="S",
+    show_default=True,
+    help="A retry begins at most so long after the attempt that it repeats.",
+)
+@click.option("--no-infer", is_flag=True, help="Join only attempts that the log itself says are one call's.")
+@click.option("--attempts", "attempts_path", metavar="FILE", help="Write the attempts, too, with their calls (Parquet).")
 @click.option("--anonymize", is_flag=True, help="Pseudonyms for tenants, clients, sessions, calls and files.")
 @click.option("--anonymize-key", metavar="FILE", help="The same pseudonyms in every trace that is made with this key.")
 @click.option("--strict", is_flag=True, help="Refuse a log with a row that cannot be used.")
@@ -39,6 +51,8 @@ def ingest(
     mapping: Sequence[str],
     options: Sequence[str],
     synthetic: Sequence[str],
+    no_infer: bool,
+    attempts_path: str | None,
     anonymize: bool,
     anonymize_key: str | None,
     as_json: bool,
@@ -47,6 +61,7 @@ def ingest(
 ) -> None:
     """Read logs as one trace, and say what was guessed and dropped.
 
+    Logs of the same traffic are merged: those whose ids match, and those named --with (a gateway's and its engine's).
     Logs are files, URIs such as s3://bucket/log.gz, patterns of either, or - for the standard input.
     synthetic:WORKLOAD in the place of files makes a trace from nothing, as in synthetic:overload.
     """
@@ -55,14 +70,17 @@ def ingest(
     from replay.anonymize import anonymized, fresh_key, key_from
     from replay.describe import added_lines, report_lines
     from replay.ingest import ingest as read
-    from replay.ingest import write_trace
+    from replay.ingest import write_attempts, write_trace
     from replay.progress import progress
 
     said["mapping"] = pairs(mapping, "--map")
     said["options"], said["synthetic"] = yaml_pairs(options, "--option"), yaml_pairs(synthetic, "--synthetic")
+    said["infer"], said["keep_attempts"] = not no_infer, attempts_path is not None
     key = key_from(anonymize_key) if anonymize_key else fresh_key() if anonymize else None
     with progress("reading", quiet=quiet) as told:
         trace = read(files, on_progress=told, **said)
+    if attempts_path is not None:
+        write_attempts(trace, attempts_path, anonymous=key is not None)
     if key is not None:
         trace = anonymized(trace, key)
     write_trace(trace, output)

@@ -14,6 +14,10 @@ from trace_schema.fold import FoldAccount
 from trace_schema.merge import MergeAccount
 
 
+MERGE = "--with "
+"""Stands in each note that merging another log would answer."""
+
+
 class FileReport(msgspec.Struct, frozen=True):
     """What became of one file's rows: `rows_read` = `rows_emitted` + those dropped."""
 
@@ -69,7 +73,7 @@ def report_of(
     """The ingest report of all files together."""
     statuses = words(attempts["status"])
     return Report(
-        files=files,
+        files=[unadvised(file) for file in files] if any(not m.set_aside for m in merged) else files,
         calls=calls.num_rows,
         attempts=attempts.num_rows,
         inversions=sum(file.inversions for file in files),
@@ -81,3 +85,8 @@ def report_of(
         fold=fold,
         merged=list(merged),
     )
+
+
+def unadvised(file: FileReport) -> FileReport:
+    """A file's report without the advice to merge it, which has been followed."""
+    return msgspec.structs.replace(file, notes=[note for note in file.notes if MERGE not in note])

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from connectors.synthetic import Added
-from replay.errors import BadInput
+from replay.errors import BadConfig, BadInput
 from replay.files import whole_file
 from replay.ingest.report import Report
 from replay.phases import Phase, detect
@@ -85,6 +85,16 @@ def write_trace(trace: Trace, path: str) -> None:
             write_batch_size=WRITE_ROWS,
             use_dictionary=[name for name in said if name not in encodings],
         )
+
+
+def write_attempts(trace: Trace, path: str, *, anonymous: bool = False) -> None:
+    """Write the attempts of a trace that kept them. Raises BadConfig: it has none, or they would name who is hidden."""
+    if anonymous:
+        raise BadConfig("--attempts names requests and users: it cannot stand beside --anonymize")
+    if trace.attempts is None:
+        raise BadConfig("--attempts is for logs: a trace has no attempts any more")
+    with whole_file(path) as file:
+        pq.write_table(trace.attempts, file, compression="zstd")
 
 
 def trace_in(path: str) -> Trace | None:

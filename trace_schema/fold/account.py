@@ -68,6 +68,8 @@ class FoldAccount(msgspec.Struct, frozen=True, kw_only=True):
     departures: Departures = Departures()
     estimated_prompts: int = 0
     """Calls whose prompt length is an estimate."""
+    estimated_outputs: int = 0
+    """Calls whose output length is an estimate."""
     unsized_calls: int = 0
     """Calls that were left out because nothing says how long their prompt was."""
     outputs_end_at_limit: bool = False

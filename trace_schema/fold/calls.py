@@ -26,7 +26,7 @@ SAME = ("idempotency_key", "model", "deployment", "tenant", "client", "session_i
 """What a call takes from its first attempt."""
 FOLDED = list(dict.fromkeys([
     *SAME, *JOINED_BY, "arrival_unix_ns", "ttft_s", "priority", "output_tokens", "received_tokens",
-    "client_timeout_s", "gateway_timeout_s", "prompt_token_source", "cancel_reason", "http_status",
+    "client_timeout_s", "gateway_timeout_s", "prompt_token_source", "cancel_reason", "http_status", "response_bytes",
 ]))  # fmt: skip
 """Columns of ATTEMPTS that `fold` reads."""
 KINDS_MOST = 50
@@ -71,15 +71,15 @@ def fold(
     delivering = np.minimum.reduceat(
         np.where(having(attempts, "ok"), np.arange(attempts.num_rows), attempts.num_rows), groups.first
     )
-    output, censored, limited = outputs(attempts, groups, delivering < attempts.num_rows)
+    written = outputs(attempts, groups, delivering < attempts.num_rows, bytes_per_token)
     sized = ~np.isnan(sizes)
     fields = {
         **told(attempts, groups, client, delivering),
         **how_joined(groups, joined),
         "prompt_tokens": pa.array(np.nan_to_num(sizes).astype(np.int64)),
         "prompt_token_source": prompt_sources(attempts, groups, estimated),
-        "output_tokens": pa.array(output),
-        "output_censored": pa.array(censored),
+        "output_tokens": pa.array(written.tokens),
+        "output_censored": pa.array(written.censored),
     }
     table = pa.table(fields)
     table = table if sized.all() else table.filter(pa.array(sized))
@@ -97,7 +97,8 @@ def fold(
         departures,
         estimated_prompts=int((estimated & sized).sum()),
         unsized_calls=int((~sized).sum()),
-        outputs_end_at_limit=limited,
+        estimated_outputs=int((written.estimated & sized).sum()),
+        outputs_end_at_limit=written.limited,
     )
     kept = with_calls(attempts, given, groups, joined, call) if keep_attempts else None
     return Folded(conform(numbered, CALLS), client, account, call, kept)

@@ -103,21 +103,48 @@ def prompts(attempts: pa.Table, groups: Groups, bytes_per_token: float | None) -
     return np.where(np.isnan(known), estimate, known), np.isnan(counted)
 
 
-def outputs(attempts: pa.Table, groups: Groups, delivered: Mask) -> tuple[Ints, Mask, bool]:
-    """(output tokens of each call, whether they are only a lower bound, whether the limit is what ends an output).
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Output lengths, an entry a call."""
 
-    Where all whole responses are as long as their `max_tokens`, so would have been those that were cut short.
+    tokens: Ints
+    censored: Mask
+    """They are only a lower bound."""
+    estimated: Mask
+    """They follow from the bytes of the response."""
+    limited: bool
+    """The limit is what ends an output: whole responses are as long as their `max_tokens`."""
+
+
+def outputs(attempts: pa.Table, groups: Groups, delivered: Mask, bytes_per_token: float | None) -> Outputs:
+    """How long each call's output is, or would have been.
+
+    What a whole response holds; else the limit, where that is what ends outputs; else, of calls that were delivered,
+    what they received, or what the bytes of their response say; else the most that any attempt received, as a lower
+    bound.
     """
     whole = np.maximum.reduceat(numeric(attempts, "output_tokens", -1.0), groups.first)
-    received = np.maximum.reduceat(numeric(attempts, "received_tokens", 0.0), groups.first)
+    received = np.fmax.reduceat(numeric(attempts, "received_tokens"), groups.first)
     known = whole > 0
     limit = np.fmax.reduceat(numeric(attempts, "max_tokens"), groups.first)
     both = known & delivered & ~np.isnan(limit)
     limited = bool(both.sum() >= FINISHED_LEAST and np.mean(whole[both] == limit[both]) >= AT_LIMIT_SHARE)
-    tokens = np.where(known, whole, np.maximum(received, 1.0))
-    censored = ~known & ~delivered
-    if limited:
-        longer = ~known & (limit >= tokens)
-        tokens = np.where(longer, limit, tokens)
-        censored &= ~longer
-    return tokens.astype(np.int64), censored, limited
+    tokens = np.where(known, whole, np.fmax(received, 1.0))
+    at_limit = ~known & (limit >= tokens) & limited
+    open_ = ~known & ~at_limit & delivered & np.isnan(received)
+    guesses = np.full(len(tokens), np.nan)
+    if open_.any():
+        guesses = response_lengths(attempts, groups, bytes_per_token)
+    estimated = open_ & ~np.isnan(guesses)
+    tokens = np.where(at_limit, limit, np.where(estimated, guesses, tokens))
+    censored = ~known & ~at_limit & ~estimated & (~delivered | np.isnan(received))
+    return Outputs(tokens.astype(np.int64), censored, estimated, limited)
+
+
+def response_lengths(attempts: pa.Table, groups: Groups, bytes_per_token: float | None) -> Floats:
+    """What the bytes of each call's last response say of its tokens; NaN where they say nothing."""
+    size, kind = numeric(attempts, "response_bytes"), kinds(attempts)
+    law = learned(size, numeric(attempts, "output_tokens"), kind)
+    if bytes_per_token and law is None:
+        law = BytesLaw(bytes_per_token, {ANY_KIND: 0.0})
+    return np.full(len(groups.last), np.nan) if law is None else law.tokens(size[groups.last], kind[groups.last])

@@ -162,7 +162,7 @@ def either(first: pa.ChunkedArray, second: pa.ChunkedArray) -> pa.ChunkedArray:
 def with_source(table: pa.Table, new: npt.NDArray[np.bool_]) -> pa.Table:
     """Tries that the engine's log added to a request say so."""
     mask = pa.array(new)
-    for name, value in (("retry_source", "engine's tries"), ("retry_certainty", "inferred")):
+    for name, value in (("retry_source", "gateway's own retries"), ("retry_certainty", "inferred")):
         place = table.column_names.index(name)
         table = table.set_column(place, table.schema.field(name), pc.if_else(mask, value, table[name]))
     return table
