@@ -125,10 +125,11 @@ class Nginx:
                 tries += tries_of(entry, number, path)
         columns = {field: [t.get(field) for t in tries] for field in FIELDS}
         places = np.asarray([t["row"] for t in tries], np.int64)
+        others = dropped.total
         batch = attempts_of(
             columns, places, source_format=self.name, source_file=path, dropped=dropped, needed=("arrival_s",)
         )
-        shared = batch.attempts.num_rows - len(np.unique(np.asarray(batch.attempts["source_row"])))
+        shared = batch.attempts.num_rows + batch.dropped.total - others - len(np.unique(places))
         return Batch(batch.attempts, batch.dropped, shared)
 
     def notes(self, attempts: pa.Table) -> list[str]:

@@ -125,7 +125,7 @@ def guess(
     rated = [(made.sniff(head, path), made) for made in (connector(name, mapping) for name in candidates)]
     confidence, best = max(rated, key=lambda pair: pair[0])
     if confidence < SURE and (what := known_as(head)) is not None:
-        raise BadInput.at(path, f"is {what}")
+        raise BadInput.at(path, what)
     if confidence < SURE:
         looks = f"it looks most like {best.name}" if confidence > 0 else "it looks like none of them"
         raise BadInput.at(

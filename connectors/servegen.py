@@ -10,6 +10,7 @@ of probabilities by value, written as a text. Reading a client makes the request
 from __future__ import annotations
 
 import ast
+import io
 import itertools
 import os
 import re
@@ -154,7 +155,7 @@ def windows_of(path: str, dropped: Dropped) -> list[Window]:
     found: dict[float, Window] = {}
     file = WholeLines(path)
     row = 0
-    for row, line in enumerate(file, 1):
+    for row, line in enumerate(io.BufferedReader(file), 1):
         if not line.strip():
             continue
         window = window_of(line.decode("utf-8", "replace").split(","))

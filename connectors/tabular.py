@@ -141,7 +141,7 @@ class Parquet(Tabular):
                 table = pa.table({column: within(part, column, path) for column in columns})
                 yield self.batch(table, fields, rows, path, Dropped())
                 first += part.num_rows
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise BadInput.at(path, f"cannot be read as Parquet: {reason(error)}") from error
 
 

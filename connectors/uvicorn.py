@@ -21,7 +21,8 @@ from connectors.text_lines import lines, stamped
 from trace_schema.errors import BadInput
 
 ACCESS = re.compile(
-    r'.{0,120}?(?P<client>\S+:\d+|\bNone) -(?: \d+ -)? "(?P<method>[A-Z]+) (?P<path>\S+) HTTP/[\d.]+" (?P<code>\d{3})\b'
+    r'.{0,120}?(?P<client>\S{1,80}:\d+|\bNone) -(?: \d+ -)? '
+    r'"(?P<method>[A-Z]+) (?P<path>\S+) HTTP/[\d.]+" (?P<code>\d{3})\b'
 )
 NO_LINE = "not a line of uvicorn's access log"
 NO_TIME = (
