@@ -82,7 +82,8 @@ class Sglang(RecordLog):
         exported = record.keys() >= EXPORTED
         if not exported and record.get("event") != FINISHED and received is None:
             return NO_EVENT
-        meta = record if exported else within(record, "out", "meta_info") or {}
+        told = record if exported else within(record, "out", "meta_info")
+        meta = told if isinstance(told, dict) else {}
         rid = text(within(meta, "id")) or text(record.get("rid")) or text(within(received, "rid"))
         if HEALTH in (rid or ""):
             return "a health check"
