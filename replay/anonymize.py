@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from replay.errors import BadConfig
 from replay.ingest import Trace
+from trace_schema.fold import Example, FoldAccount
 
 NAMES = {
     "source_call": "call",
@@ -64,8 +65,21 @@ def anonymized(trace: Trace, key: bytes) -> Trace:
             msgspec.structs.replace(f, path=pseudonym(f.path, "file", key), sha256=pseudonym(f.sha256, "digest", key))
             for f in report.files
         ]
-        report = msgspec.structs.replace(report, files=files)
+        fold = None if report.fold is None else without_paths(report.fold, key)
+        report = msgspec.structs.replace(report, files=files, fold=fold)
     return Trace(calls, msgspec.structs.replace(trace.about, report=report))
+
+
+def without_paths(fold: FoldAccount, key: bytes) -> FoldAccount:
+    """The account of a fold, whose examples name the files of their attempts."""
+    examples = [
+        Example(
+            call_id=example.call_id,
+            attempts=[msgspec.structs.replace(a, file=pseudonym(a.file, "file", key)) for a in example.attempts],
+        )
+        for example in fold.examples
+    ]
+    return msgspec.structs.replace(fold, examples=examples)
 
 
 def renamed(column: pa.ChunkedArray, what: str, key: bytes) -> pa.ChunkedArray:
