@@ -229,8 +229,7 @@ def added_lines(added: Added | None) -> list[str]:
     """What nobody observed."""
     if added is None:
         return []
-    what = "users" if added.workload is None else f"workload {added.workload}"
-    head = f"synthetic       {what}: made with seed {added.options.get('seed', 0)}, not observed"
+    head = f"synthetic       {added.what}: made with seed {added.seed}, not observed"
     return [head, *(f"  {sentence}" for sentence in added.says)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from connectors.synthetic import WORKLOADS, Overlay, Traffic, Users, explained
+from connectors.synthetic import WORKLOADS, Overlay, Scale, Traffic, Users, explained
 from connectors.synthetic.laws import LAWS
 from connectors.synthetic.users import LEAVES
 
@@ -102,6 +102,22 @@ A user leaves for good, whatever the client and the engine are doing, at the ear
 
 A call that has ended by then is not cancelled."""
 
+SCALING = """## A log on another scale
+
+```sh
+replay ingest azure.csv -o busier.parquet --scale rate=2.5 --scale seed=1
+replay ingest trace.parquet -o longer.parquet --scale prompt=2 --scale output=0.5
+```
+
+`--scale` makes a log, a trace or a workload busier or calmer, and its calls longer or shorter. `rate` never stretches
+time, which would make other bursts of its bursts: below 1, each session (or call without one) stays with that
+probability; above 1, others like them come on top, each moved as a whole by up to `jitter_s`, under names of their own.
+They share the prefixes that several sessions of the log share, and no other block. A scaled Poisson process is one;
+an overload stays where it was. `prompt` and `output` are factors of lengths: blocks of hashes grow with the prompts, so
+that the same share of each is shared. Only `stretch` stretches times.
+
+What the log saw of its calls stays in the trace; the replay is not held against it."""
+
 PREFIXES = """## Shared prefixes
 
 With `prefixes` = n, a call begins with probability `prefix_share` with one of n prefixes of `prefix_tokens` tokens,
@@ -117,7 +133,19 @@ is written; other engines need other rates. Options that a workload does not nam
 
 def synthetic_page() -> str:
     """The whole page."""
-    parts = [INTRODUCTION, ARRIVALS, CLIENTS, SESSIONS, LAW_NOTE, laws(), USERS, PREFIXES, WORKLOAD_NOTE, workloads()]
+    parts = [
+        INTRODUCTION,
+        ARRIVALS,
+        CLIENTS,
+        SESSIONS,
+        LAW_NOTE,
+        laws(),
+        USERS,
+        SCALING,
+        PREFIXES,
+        WORKLOAD_NOTE,
+        workloads(),
+    ]
     own = [row for row in explained(Traffic) if row[0] not in Users.__struct_fields__]
     over = [row for row in explained(Overlay) if row[0] not in Users.__struct_fields__]
     parts += ["## Options of traffic", "With `--option`.", options(own)]
@@ -126,7 +154,7 @@ def synthetic_page() -> str:
         "With `--option` for a workload, with `--synthetic` over a log.",
         options(explained(Users)),
     ]
-    parts += ["Over a log only:", options(over)]
+    parts += ["Over a log only:", options(over), "## Options of scale", "With `--scale`.", options(explained(Scale))]
     return "\n\n".join(parts) + "\n"
 
 

@@ -150,7 +150,7 @@ def modulated(states: States, until_s: float, seed: int) -> Rate:
 def daily(period_s: float, swing: float, peak_s: float, until_s: float) -> Rate:
     """1 + swing cos(2 pi (t - peak) / period), in `STEPS_A_DAY` steps a period, each at its mean."""
     step_s = period_s / STEPS_A_DAY
-    edges = step_s * np.arange(count_of(until_s / step_s) + 1)
+    edges = step_s * np.arange(count_of(until_s / step_s) + 1, dtype=np.float64)
     turn = 2.0 * np.pi / period_s
     mean = np.diff(np.sin(turn * (edges - peak_s))) / (turn * step_s)
     return Rate(edges[:-1], np.maximum(1.0 + swing * mean, 0.0))

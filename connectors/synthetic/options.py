@@ -71,6 +71,23 @@ class Overlay(Users, frozen=True, kw_only=True, forbid_unknown_fields=True):
     replace: Annotated[bool, says("take the place of what the log shows")] = False
 
 
+class Scale(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A trace made busier or calmer, longer or shorter."""
+
+    seed: Annotated[Annotated[int, Meta(ge=0, le=2**63 - 1)], says("seed of every draw")] = 0
+    rate: Annotated[
+        Annotated[float, Meta(gt=0.0, le=1_000.0)],
+        says("so many times the sessions: below 1 some are left out, above 1 others like them come on top"),
+    ] = 1.0
+    jitter_s: Annotated[Seconds, says("for `rate`: how far at most those others are moved in time, either way")] = 10.0
+    prompt: Annotated[Annotated[float, Meta(gt=0.0, le=1_000.0)], says("factor of prompt lengths")] = 1.0
+    output: Annotated[Annotated[float, Meta(gt=0.0, le=1_000.0)], says("factor of output lengths")] = 1.0
+    stretch: Annotated[
+        Annotated[float, Meta(gt=0.0, le=1_000.0)],
+        says("factor of times: 2 makes the same calls come at half the rate, and bursts and days twice as long"),
+    ] = 1.0
+
+
 class Traffic(Users, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Traffic made from nothing."""
 
@@ -145,7 +162,7 @@ class Traffic(Users, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "closed"
 
 
-Record = TypeVar("Record", bound=Users)
+Record = TypeVar("Record", bound=Struct)
 
 EITHER = (("calls", "duration_s"), ("user_cancel_s", "user_cancel_share", "user_cancel_tokens"))
 """Of such options one can be given; it takes the place of the others' defaults."""
@@ -214,7 +231,7 @@ def as_written(kind: type[Any], written: Any) -> Law | States:
     return States.of(written) if kind is States else law_of(written)
 
 
-def written(record: Users) -> dict[str, Any]:
+def written(record: Struct) -> dict[str, Any]:
     """The options that differ from their defaults, as people write them; `read` makes the record of them again."""
     usual = defaults_of(type(record))
     return {
@@ -225,12 +242,12 @@ def written(record: Users) -> dict[str, Any]:
 
 
 @cache
-def defaults_of(kind: type[Users]) -> Mapping[str, Any]:
+def defaults_of(kind: type[Struct]) -> Mapping[str, Any]:
     """The default of each option, None for one that must be given."""
     return {field.name: None if field.required else field.default for field in msgspec.structs.fields(kind)}
 
 
-def explained(kind: type[Users]) -> Iterator[tuple[str, Any, str]]:
+def explained(kind: type[Struct]) -> Iterator[tuple[str, Any, str]]:
     """(option, its default, its sentence) of a record's options, in order."""
     hints = get_type_hints(kind, include_extras=True)
     for key, default in defaults_of(kind).items():

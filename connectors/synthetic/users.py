@@ -33,6 +33,22 @@ class Added(msgspec.Struct, frozen=True, kw_only=True):
     """The same in words."""
     max_attempts: int | None = None
     """Attempts of a call, where the options say it; the clients' timeout is on each call."""
+    scales: list[dict[str, Any]] = []
+    """How the log was made busier or longer, one time after the other."""
+
+    @property
+    def seed(self) -> int:
+        """The seed of what was made first."""
+        made = [self.options, *self.scales] if self.options else self.scales
+        return int(made[0].get("seed", 0)) if made else 0
+
+    @property
+    def what(self) -> str:
+        """What is synthetic, in a few words."""
+        if self.workload is not None:
+            return f"workload {self.workload}"
+        made = ["users"] if self.options else []
+        return " and ".join([*made, *(["scale"] if self.scales else [])])
 
 
 def leaving(users: Users, calls: pa.Table) -> Floats:

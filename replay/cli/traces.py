@@ -23,6 +23,7 @@ from trace_schema.errors import BadConfig, UnknownName
 @click.option(
     "--synthetic", multiple=True, metavar="KEY=VALUE", help="Lay users over a log (replay formats show synthetic)."
 )
+@click.option("--scale", multiple=True, metavar="KEY=VALUE", help="Busier, longer: rate=2, prompt=1.5, output=0.5.")
 @click.option("--where", metavar="SQL", help="Only attempts that meet a condition on columns, as in status = 'ok'.")
 @click.option("--sample", type=float, metavar="SHARE", help="Keep a share of the sessions, calls or callers.")
 @click.option("--bytes-per-token", type=float, metavar="R", help="Estimate prompts of which only the bytes are known.")
@@ -39,7 +40,9 @@ from trace_schema.errors import BadConfig, UnknownName
     help="A retry begins at most so long after the attempt that it repeats.",
 )
 @click.option("--no-infer", is_flag=True, help="Join only attempts that the log itself says are one call's.")
-@click.option("--attempts", "attempts_path", metavar="FILE", help="Write the attempts, too, with their calls (Parquet).")
+@click.option(
+    "--attempts", "attempts_path", metavar="FILE", help="Write the attempts, too, with their calls (Parquet)."
+)
 @click.option("--anonymize", is_flag=True, help="Pseudonyms for tenants, clients, sessions, calls and files.")
 @click.option("--anonymize-key", metavar="FILE", help="The same pseudonyms in every trace that is made with this key.")
 @click.option("--strict", is_flag=True, help="Refuse a log with a row that cannot be used.")
@@ -51,6 +54,7 @@ def ingest(
     mapping: Sequence[str],
     options: Sequence[str],
     synthetic: Sequence[str],
+    scale: Sequence[str],
     no_infer: bool,
     attempts_path: str | None,
     anonymize: bool,
@@ -75,6 +79,7 @@ def ingest(
 
     said["mapping"] = pairs(mapping, "--map")
     said["options"], said["synthetic"] = yaml_pairs(options, "--option"), yaml_pairs(synthetic, "--synthetic")
+    said["scale"] = yaml_pairs(scale, "--scale")
     said["infer"], said["keep_attempts"] = not no_infer, attempts_path is not None
     key = key_from(anonymize_key) if anonymize_key else fresh_key() if anonymize else None
     with progress("reading", quiet=quiet) as told:
@@ -141,6 +146,7 @@ def synthetic_text(said: Mapping[str, Any]) -> str:
         "workloads": "workloads, as in: replay ingest synthetic:overload -o trace.parquet --option seed=3",
         "traffic": "--option, the traffic of a workload",
         "users": "--option, the users of a workload; or --synthetic, users to lay over a log that shows none",
+        "scale": "--scale, a log or a trace made busier or calmer, its calls longer or shorter",
     }
     lines = []
     for part, heading in parts.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from replay.ingest.reading import KEPT, Progress, Reading, read_source
 from replay.ingest.report import FileReport, Merged, report_of
 from replay.ingest.sources import Source, sources
 from replay.ingest.trace import About, Trace, trace_in
-from replay.ingest.users import SYNTHETIC, lay_users, made_trace, refuse_beside_synthetic
+from replay.ingest.users import SYNTHETIC, lay_users, made_trace, refuse_beside_synthetic, scale_trace
 from replay.phases import detect
 from trace_schema.attempts import ATTEMPTS
 from trace_schema.check import check_calls
@@ -37,6 +38,7 @@ def ingest(
     mapping: Mapping[str, str] | None = None,
     options: Mapping[str, Any] | None = None,
     synthetic: Mapping[str, Any] | None = None,
+    scale: Mapping[str, Any] | None = None,
     where: str | None = None,
     sample: float | None = None,
     bytes_per_token: float | None = None,
@@ -64,6 +66,8 @@ def ingest(
         What the format's record `Options` lets the user say, by its keys.
     synthetic
         Users to lay over the log, which shows none: see `lay_users`.
+    scale
+        More or fewer sessions, longer or shorter calls: see `scale_trace`. It comes after everything else.
     where
         What the attempts of the trace have in common: a condition on columns of ATTEMPTS, in the SQL of DuckDB.
     sample
@@ -98,7 +102,10 @@ def ingest(
         refuse_beside_synthetic(
             paths, {"format": format, "map": mapping, "synthetic": synthetic, "where": where, "sample": sample}
         )
-        return made_trace(paths[0], options)
+        return reshaped(made_trace(paths[0], options), None, scale)
+    asked = (format, mapping, options, where, sample)
+    if len(paths) == 1 and not any(asked) and (made := trace_at(paths[0])) is not None:
+        return reshaped(made, synthetic, scale)
     if bytes_per_token is not None and not 0 < bytes_per_token < math.inf:
         raise BadConfig(f"--bytes-per-token {bytes_per_token:g}: must be a number above 0, such as 4")
     columns = KEPT if where is None else ATTEMPTS.names
@@ -113,7 +120,18 @@ def ingest(
         attempts, files = chosen(on_one_clock(attempts, files), files, choice)
     jitter_seed = seed if jitter_within_resolution else None
     trace = trace_of(attempts, files, merged, rules, bytes_per_token, jitter_seed, keep_attempts=keep_attempts)
-    return lay_users(trace, synthetic) if synthetic else trace
+    return reshaped(trace, synthetic, scale)
+
+
+def trace_at(path: str) -> Trace | None:
+    """The trace in a local file; None where there is a log, or no file."""
+    return trace_in(path) if os.path.isfile(path) and head(path).startswith(b"PAR1") else None
+
+
+def reshaped(trace: Trace, synthetic: Mapping[str, Any] | None, scale: Mapping[str, Any] | None) -> Trace:
+    """The trace with the users and on the scale that are asked for."""
+    trace = lay_users(trace, synthetic) if synthetic else trace
+    return scale_trace(trace, scale) if scale else trace
 
 
 def read_all(logs: Sequence[Source], how: Reading, on_progress: Progress) -> tuple[list[pa.Table], list[FileReport]]:

@@ -497,7 +497,7 @@ OPTIONS = st.fixed_dictionaries(
         "disconnect_every_s": st.floats(1e-3, 1e6),
         "stream_share": shares,
         "prefixes": st.integers(1, 10**8),
-        "states": st.sampled_from(["1@9,3@2", "0@1e4,1@1,2@5"]),
+        "states": st.sampled_from(["1@9,3@2", "0@10,1@1,2@5"]),
         "daily_swing": shares,
         "clients": st.integers(1, 20),
         "client_cv": st.sampled_from(["exponential:2", 0, 30]),
