@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from trace_schema.errors import BadConfig
 
 OFFSET = re.compile(r"([-+])(\d{1,2}):?(\d{2})?")
-BACK_AN_HOUR_S = 1800.0
-"""A local time that lies further back than this is taken for the second of two that a clock shows in autumn."""
+LATE_S = 300.0
+"""Of the two hours that a clock shows alike in autumn, a time is in the first unless it would lie further back."""
 NEW_YEAR_S = 180 * 86400.0
 """Times without a year that go further back than this have come to another year."""
 NO_YEAR = 2000
@@ -59,7 +59,7 @@ class LocalClock:
         if when.tzinfo is not None:
             return unix_s(when)
         found = unix_s(when.replace(tzinfo=self.place))
-        if found is not None and found < self.last - BACK_AN_HOUR_S:
+        if found is not None and found < self.last - LATE_S:
             again = unix_s(when.replace(tzinfo=self.place, fold=1))
             found = again if again is not None and again > found else found
         self.last = max(self.last, found if found is not None else self.last)

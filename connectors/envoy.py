@@ -89,7 +89,8 @@ def envoy_keys(record: Record | None) -> tuple[float, bool]:
 
 
 LACKS = {
-    "prompt_tokens": "Envoy knows no tokens: read it with a log of the engine (--with), or give --bytes-per-token",
+    "prompt_tokens": "Envoy knows no tokens: read it with a log of the engine (--with "
+    "vllm.steps.jsonl), or give --bytes-per-token",
     "source_request_id": "no line has an id by which an engine's log could be joined to it: add %REQ(X-REQUEST-ID)%",
     "retry_index": "no line says whether it is a retry: add %REQ(X-STAINLESS-RETRY-COUNT)%",
     "client_timeout_s": "no line says how long its client waits: add %REQ(X-STAINLESS-READ-TIMEOUT)%",

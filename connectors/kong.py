@@ -31,8 +31,8 @@ NO_PLUGIN: Record = {}
 
 
 LACKS = {
-    "prompt_tokens": "Kong knows no tokens without its AI plugins: read it with a log of the engine (--with), or give "
-    "--bytes-per-token",
+    "prompt_tokens": "Kong knows no tokens without its AI plugins: read it with a log of the engine (--with "
+    "vllm.steps.jsonl), or give --bytes-per-token",
     "finish_reason": "no line says whether its response was complete: a client that left during a stream looks like "
     "one that was served; add request_completion (custom_fields_by_lua: return ngx.var.request_completion)",
 }

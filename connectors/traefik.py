@@ -18,7 +18,8 @@ KEYS = {"RequestMethod", "DownstreamStatus", "OriginStatus", "StartUTC", "Reques
 
 
 LACKS = {
-    "prompt_tokens": "Traefik knows no tokens: read it with a log of the engine (--with), or give --bytes-per-token",
+    "prompt_tokens": "Traefik knows no tokens: read it with a log of the engine (--with "
+    "vllm.steps.jsonl), or give --bytes-per-token",
     "source_request_id": "no line has an id by which an engine's log could be joined to it: keep X-Request-Id "
     "(accessLog.fields.headers.names)",
     "retry_index": "no line says whether it is a retry: keep the header X-Stainless-Retry-Count",

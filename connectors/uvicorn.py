@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import ClassVar
 
 import msgspec
 
@@ -21,7 +22,7 @@ from connectors.text_lines import lines, stamped
 from trace_schema.errors import BadInput
 
 ACCESS = re.compile(
-    r'.{0,120}?(?P<client>\S{1,80}:\d+|\bNone) -(?: \d+ -)? '
+    r".{0,120}?(?P<client>\S{1,80}:\d+|\bNone) -(?: \d+ -)? "
     r'"(?P<method>[A-Z]+) (?P<path>\S+) HTTP/[\d.]+" (?P<code>\d{3})\b'
 )
 NO_LINE = "not a line of uvicorn's access log"
@@ -29,6 +30,10 @@ NO_TIME = (
     "its lines have no time, so that they are no trace: ingest the log of the gateway or of the engine, or write lines "
     "with %(asctime)s before them (--log-config of uvicorn, --uvicorn-log-config of vLLM)"
 )
+LACKS = {
+    "prompt_tokens": "uvicorn knows neither lengths nor bytes, and no ids by which another log could be joined to it: "
+    "it tells how many requests were answered, when, and with which code",
+}
 SNIFFED = 400
 """Lines of a server's start that may stand before its first request."""
 
@@ -43,6 +48,7 @@ class Uvicorn(RecordLog):
     name = "uvicorn"
     describes = "uvicorn's access log: status codes; times only where its format was given them"
     needed = ("arrival_s",)
+    lacks: ClassVar = LACKS
 
     def __init__(self, options: Options) -> None:
         self.zone = zone(options.tz)

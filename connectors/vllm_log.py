@@ -63,8 +63,8 @@ NO_REQUEST = (
 
 
 LACKS = {
-    "prompt_tokens": "vLLM's text log knows no lengths of prompts: the step log does (docs/step-log.md), and so does a "
-    "gateway's log that has usage",
+    "prompt_tokens": "vLLM's text log knows no lengths of prompts: the step log does (docs/step-log.md); read it with "
+    "that, or with a gateway's log that has usage or bytes (--with access.json)",
     "ttft_s": "no line says when a response began, nor when it ended unless it was aborted",
 }
 
