@@ -120,6 +120,8 @@ class Joining:
     def by_count(self) -> None:
         """Rule 3."""
         marked = self.units.count > 0
+        if not marked.any():
+            return
         # What is known to be repeated failed, whether the log says so or says nothing.
         tails = ~self.units.answered
         window = self.rules.retry_window_s
