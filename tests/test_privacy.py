@@ -20,7 +20,7 @@ import replay
 from replay.anonymize import anonymized, fresh_key, key_from
 from replay.cli import cli
 from replay.errors import BadConfig, BadInput
-from replay.ingest import Trace, read_trace
+from replay.ingest import Trace, ingest, read_trace
 
 WORDS = {
     "a prompt": "Meine Diagnose lautet Zwetschgenkrampf",
@@ -255,9 +255,9 @@ def shown_by(trace: Trace, secret: str) -> set[str]:
 
 
 def shown_by_ingest(log: str, secret: str) -> set[str]:
-    """Where the trace of a log shows a secret, or the message that it makes none: an access log alone knows no sizes."""
+    """Where the trace of a log shows a secret, or the message that it makes none (access logs know no sizes)."""
     try:
-        return shown_by(replay.ingest([log]), secret)
+        return shown_by(ingest([log]), secret)
     except BadInput as error:
         return {"the message"} if secret in str(error) else set()
 
@@ -274,7 +274,7 @@ def test_under_whatever_key_a_name_stands_an_anonymized_trace_does_not_hold_it(l
     secret = "Zwetschgenkrampf"
     for key, copy in planted_in(log, tmp_path, None, secret):
         with suppress(BadInput):  # a time, a status or a size that cannot be read any more
-            assert shown_by(anonymized(replay.ingest([copy]), fresh_key()), secret) <= KEPT, key
+            assert shown_by(anonymized(ingest([copy]), fresh_key()), secret) <= KEPT, key
 
 
 def test_rows_that_cannot_be_used_are_not_quoted(tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_equal_names_stay_equal_and_different_ones_different(tmp_path: Path) -> 
     ]
     path = tmp_path / "log.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    trace = replay.ingest([str(path)])
+    trace = ingest([str(path)])
     hidden = anonymized(trace, fresh_key())
     before, after = (t.calls["tenant"].to_pylist() for t in (trace, hidden))
     assert [before.index(name) for name in before] == [after.index(name) for name in after]
@@ -330,7 +330,7 @@ def test_a_key_that_guards_nothing_is_refused(tmp_path: Path) -> None:
 
 
 def test_prefixes_are_shared_as_before_under_hashes_that_nobody_can_look_up() -> None:
-    trace = replay.ingest(["synthetic:poisson"], options={"calls": 300, "prefixes": 4, "prefix_share": 0.6})
+    trace = ingest(["synthetic:poisson"], options={"calls": 300, "prefixes": 4, "prefix_share": 0.6})
     hidden = anonymized(trace, b"0" * 32)
     before, after = (t.calls["block_hashes"].to_pylist() for t in (trace, hidden))
     assert [None if hashes is None else before.index(hashes) for hashes in before] == [
@@ -342,7 +342,7 @@ def test_prefixes_are_shared_as_before_under_hashes_that_nobody_can_look_up() ->
 
 def test_an_anonymized_trace_replays_as_the_log_does(tmp_path: Path, profile_file: str) -> None:
     log, _ = planted(tmp_path, "gateway")
-    trace = replay.ingest([log])
+    trace = ingest([log])
     settings = {"profile": profile_file, "policies": ["cancel", "coalesce"]}
     runs = [
         replay.run(t, str(tmp_path / name), settings)
