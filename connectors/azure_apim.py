@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from connectors.base import Batch, Dropped
-from connectors.files import first_object
 from connectors.http_log import GATEWAY_TIMEOUT, LEFT, address, failure, other_request, outcome
 from connectors.json_values import decoded
 from connectors.record_log import (
@@ -22,6 +21,7 @@ from connectors.record_log import (
     bytes_of,
     code_of,
     extras,
+    first_record,
     plain,
     positive,
     scaled,
@@ -61,7 +61,7 @@ class AzureApim(RecordLog):
     needed = ("arrival_s",)
 
     def sniff(self, head: bytes, path: str) -> float:
-        first = first_object(head)
+        first = first_record(head)
         found = self.unwrap(first)[:1] if first else []
         keys = {plain(key) for record in found for key in flat(record)}
         if "correlationid" not in keys:
@@ -70,7 +70,7 @@ class AzureApim(RecordLog):
 
     def unwrap(self, record: Record) -> list[Record]:
         inner = record.get("records")
-        return [item for item in inner if isinstance(item, dict)] if isinstance(inner, list) else [record]
+        return [item if isinstance(item, dict) else {} for item in inner] if isinstance(inner, list) else [record]
 
     def read(self, path: str) -> Iterator[Batch]:
         held: dict[str, tuple[int, Record]] = {}
