@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from replay.ingest.reading import KEPT, Progress, Reading, read_source
 from replay.ingest.report import FileReport, Merged, report_of
 from replay.ingest.sources import Source, sources
 from replay.ingest.trace import About, Trace, trace_in
+from replay.ingest.turns import Loop, in_loop
 from replay.ingest.users import SYNTHETIC, lay_users, made_trace, refuse_beside_synthetic, scale_trace
 from replay.phases import detect
 from trace_schema.attempts import ATTEMPTS
@@ -39,6 +41,7 @@ def ingest(
     options: Mapping[str, Any] | None = None,
     synthetic: Mapping[str, Any] | None = None,
     scale: Mapping[str, Any] | None = None,
+    sessions: Loop | None = None,
     where: str | None = None,
     sample: float | None = None,
     bytes_per_token: float | None = None,
@@ -68,6 +71,8 @@ def ingest(
         Users to lay over the log, which shows none: see `lay_users`.
     scale
         More or fewer sessions, longer or shorter calls: see `scale_trace`. It comes after everything else.
+    sessions
+        open: a turn of a session comes when it came; closed: after the one before, and its user's time to think.
     where
         What the attempts of the trace have in common: a condition on columns of ATTEMPTS, in the SQL of DuckDB.
     sample
@@ -102,10 +107,10 @@ def ingest(
         refuse_beside_synthetic(
             paths, {"format": format, "map": mapping, "synthetic": synthetic, "where": where, "sample": sample}
         )
-        return reshaped(made_trace(paths[0], options), None, scale)
+        return reshaped(made_trace(paths[0], options), None, scale, sessions)
     asked = (format, mapping, options, where, sample)
     if len(paths) == 1 and not any(asked) and (made := trace_at(paths[0])) is not None:
-        return reshaped(made, synthetic, scale)
+        return reshaped(made, synthetic, scale, sessions)
     if bytes_per_token is not None and not 0 < bytes_per_token < math.inf:
         raise BadConfig(f"--bytes-per-token {bytes_per_token:g}: must be a number above 0, such as 4")
     columns = KEPT if where is None else ATTEMPTS.names
@@ -120,7 +125,7 @@ def ingest(
         attempts, files = chosen(on_one_clock(attempts, files), files, choice)
     jitter_seed = seed if jitter_within_resolution else None
     trace = trace_of(attempts, files, merged, rules, bytes_per_token, jitter_seed, keep_attempts=keep_attempts)
-    return reshaped(trace, synthetic, scale)
+    return reshaped(trace, synthetic, scale, sessions)
 
 
 def trace_at(path: str) -> Trace | None:
@@ -128,9 +133,14 @@ def trace_at(path: str) -> Trace | None:
     return trace_in(path) if os.path.isfile(path) and head(path).startswith(b"PAR1") else None
 
 
-def reshaped(trace: Trace, synthetic: Mapping[str, Any] | None, scale: Mapping[str, Any] | None) -> Trace:
-    """The trace with the users and on the scale that are asked for."""
+def reshaped(
+    trace: Trace, synthetic: Mapping[str, Any] | None, scale: Mapping[str, Any] | None, sessions: Loop | None
+) -> Trace:
+    """The trace with the users, the loops and on the scale that are asked for."""
     trace = lay_users(trace, synthetic) if synthetic else trace
+    if sessions is not None:
+        calls, told = in_loop(trace.calls, sessions)
+        trace = replace(trace, calls=check_calls(calls), about=msgspec.structs.replace(trace.about, sessions=told))
     return scale_trace(trace, scale) if scale else trace
 
 

@@ -15,6 +15,7 @@ from connectors.synthetic import Added
 from replay.errors import BadConfig, BadInput
 from replay.files import whole_file
 from replay.ingest.report import Report
+from replay.ingest.turns import Sessions
 from replay.phases import Phase, detect
 from trace_schema.check import check_calls
 from trace_schema.columns import alike, is_empty
@@ -43,6 +44,8 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     phase_rule: str = ""
     added: Added | None = None
     """What is in it that nobody observed."""
+    sessions: Sessions | None = None
+    """What became of the turns of sessions; null: they are as the log's reader gave them."""
 
 
 @dataclass(frozen=True, slots=True)
