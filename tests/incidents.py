@@ -32,6 +32,19 @@ class Incident:
     """By how much the engine's clock is ahead."""
 
 
+@dataclass(frozen=True)
+class Proxied:
+    """A proxy that tries again by itself, and writes one line a call: when it came, and how it ended."""
+
+    seed: int = 0
+    calls: int = 200
+    rate_per_s: float = 3.0
+    timeout_s: float = 5.0
+    tries: int = 3
+    slow_share: float = 0.4
+    engine_clock_s: float = 0.0
+
+
 @dataclass
 class Told:
     """What an incident looks like from each side; `call` is the truth of each gateway row."""
@@ -96,7 +109,7 @@ def one_call(rng: Any, incident: Incident, rows: list[Any], call: int, arrival: 
 def both_sides(rng: Any, incident: Incident, retry: int, user: str, size: tuple[int, int], start: float, end: float,
                answered: bool) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
     """What the gateway and the engine log of an attempt."""
-    prompt, output = size
+    prompt = size[0]
     name = uuid.UUID(bytes=rng.bytes(16))
     lag = rng.uniform(0.005, 0.06)
     status = "ok" if answered else "cancelled"
@@ -112,15 +125,62 @@ def both_sides(rng: Any, incident: Incident, retry: int, user: str, size: tuple[
         "request_bytes": 3 * prompt + 200,
         "client_timeout_s": incident.timeout_s,
     }
-    engine = {
-        "arrival_s": EPOCH_S + start + lag + incident.engine_clock_s,
-        "e2e_s": max(end - start - lag + rng.uniform(0.0, 0.01), 0.0),
-        "status": status,
-        "cancel_reason": reason,
-        "source_request_id": incident.id_of_engine.format(id=name.hex, uuid=name, noise=rng.bytes(4).hex()),
-        "prompt_tokens": prompt,
-        "max_tokens": output,
-        "output_tokens": output if answered else None,
-        "received_tokens": output if answered else 0,
-    }
+    name_of_engine = incident.id_of_engine.format(id=name.hex, uuid=name, noise=rng.bytes(4).hex())
+    ran = execution(size, start + lag + incident.engine_clock_s, end - start - lag + rng.uniform(0.0, 0.01), answered)
+    engine = {**ran, "source_request_id": name_of_engine}
     return gateway, engine
+
+
+def tell_proxied(proxy: Proxied) -> Told:
+    """Lets a proxy try. A failed line is as long as its first try; only an answered one has an id of the engine's."""
+    rng = np.random.default_rng(proxy.seed)
+    told = Told()
+    engine: list[tuple[float, int, dict[str, Any]]] = []
+    for call, arrival in enumerate(np.cumsum(rng.exponential(1.0 / proxy.rate_per_s, proxy.calls)).tolist()):
+        size = int(rng.lognormal(7.0, 0.4)) + 1, int(rng.integers(5, 120))
+        start, name = arrival, rng.bytes(8).hex()
+        answered = False
+        for n in range(proxy.tries):
+            slow = rng.random() < proxy.slow_share
+            needed = proxy.timeout_s * (rng.uniform(1.1, 3.0) if slow else rng.uniform(0.1, 0.9))
+            answered = needed < proxy.timeout_s
+            lag, lasted = rng.uniform(0.005, 0.06), min(needed, proxy.timeout_s)
+            row = execution(size, start + lag + proxy.engine_clock_s, lasted - lag + rng.uniform(0.0, 0.03), answered)
+            engine.append((start + lag, call, {**row, "source_request_id": f"chatcmpl-{name}-{rng.bytes(4).hex()}"}))
+            if answered:
+                break
+            start, name = start + lasted + rng.uniform(0.4, 1.0) * 2.0**n, rng.bytes(8).hex()
+        told.prompts.append(size[0])
+        told.outcomes.append("ok" if answered else "timeout")
+        told.gateway.append(
+            {
+                "arrival_s": EPOCH_S + arrival,
+                "e2e_s": start + lasted - arrival + 0.005 if answered else proxy.timeout_s + 0.004,
+                "status": told.outcomes[-1],
+                "cancel_reason": None if answered else "gateway_timeout",
+                "source_request_id": f"chatcmpl-{name}" if answered else f"call-{call:06}",
+                "retry_group": f"group-{call:06}",
+                "retry_index": 0,
+                "prompt_tokens": size[0] if answered else None,
+                "max_tokens": size[1],
+                "request_bytes": 3 * size[0] + 200,
+            }
+        )
+    for _, call, row in sorted(engine, key=lambda one: one[0]):
+        told.engine.append(row)
+        told.call.append(call)
+    return told
+
+
+def execution(size: tuple[int, int], start: float, lasted: float, answered: bool) -> dict[str, Any]:
+    """What an engine logs of a request."""
+    return {
+        "arrival_s": EPOCH_S + start,
+        "e2e_s": max(lasted, 0.0),
+        "status": "ok" if answered else "cancelled",
+        "cancel_reason": None if answered else "client_disconnect",
+        "prompt_tokens": size[0],
+        "max_tokens": size[1],
+        "output_tokens": size[1] if answered else None,
+        "received_tokens": size[1] if answered else 0,
+    }
