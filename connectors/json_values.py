@@ -52,9 +52,14 @@ def is_laid_out(head: bytes) -> bool:
     if whole is not None:
         return False
     if head.startswith(b"["):
-        return True
+        # A line of text may begin with a time in brackets.
+        return head[1:].lstrip()[:1] in (b"{", b"[", b"]")
     values, rest = split(head, whole=False)
-    return any(isinstance(decoded(value), dict) for value in values) or (bool(rest) and object_in_lines(head) is None)
+    if any(isinstance(decoded(value), dict) for value in values):
+        return True
+    # Objects inside of one that is laid out may have a line each, but they are indented.
+    lines = head.split(b"\n", SNIFFED_LINES)[:SNIFFED_LINES]
+    return bool(rest) and not any(line.startswith(b"{") and isinstance(decoded(line), dict) for line in lines)
 
 
 def first_object(head: bytes) -> dict[str, Any] | None:

@@ -31,6 +31,7 @@ IDS = ("traceId", "trace_id", "spanId", "span_id", "context")
 HEX = re.compile(r"^(0x)?([0-9a-fA-F]{16}|[0-9a-fA-F]{32})$")
 BASE64 = re.compile(r"^([A-Za-z0-9+/_-]{22}==|[A-Za-z0-9+/_-]{11}=)$")
 """16 and 8 bytes."""
+NO_SPAN = "an object without spans"
 FAILED = (2, "2", "ERROR", "STATUS_CODE_ERROR")
 WITHOUT = {
     "prompt_tokens": "no span says how long its prompt was (gen_ai.usage.input_tokens): read it with a log of the "
@@ -61,7 +62,10 @@ class Otlp:
         for items, _, unread in objects(path, msgspec.json.Decoder(dict[str, Any]), reason_of):
             dropped.merge(unread)
             for item in items:
-                spans += spans_in(item)
+                found = list(spans_in(item))
+                if not found:
+                    dropped.add(NO_SPAN, len(spans) + 1)
+                spans += found
         yield tries_of(spans, self.name, path, dropped)
 
     def notes(self, attempts: pa.Table) -> list[str]:
@@ -85,12 +89,17 @@ def spans_in(item: Any) -> Iterator[Span]:
     if isinstance(resources, list):
         for resource in filter(is_object, resources):
             about = attributes_of(as_map(resource.get("resource")).get("attributes"))
-            for scope in filter(is_object, first_of(resource, SCOPES) or []):
-                yield from (span_of(span, about) for span in filter(is_object, scope.get("spans") or []))
+            for scope in filter(is_object, listed(first_of(resource, SCOPES))):
+                yield from (span_of(as_map(span), about) for span in listed(scope.get("spans")))
     elif isinstance(item.get("spans"), list):
-        yield from (span_of(span, {}, item) for span in filter(is_object, item["spans"]))
+        yield from (span_of(as_map(span), {}, item) for span in item["spans"])
     elif any(key in item for key in IDS):
         yield span_of(item, {})
+
+
+def listed(value: Any) -> list[Any]:
+    """A list; nothing in the place of what is none."""
+    return value if isinstance(value, list) else []
 
 
 def span_of(span: Mapping[str, Any], resource: Mapping[str, Any], around: Mapping[str, Any] | None = None) -> Span:
@@ -112,7 +121,7 @@ def span_of(span: Mapping[str, Any], resource: Mapping[str, Any], around: Mappin
         message=str(first_of(about, ("message", "description")) or ""),
         events=[
             (str(e.get("name", "")), instant(e, ("timeUnixNano", "time_unix_nano"), ("timestamp", "time")))
-            for e in filter(is_object, span.get("events") or [])
+            for e in filter(is_object, listed(span.get("events")))
         ],
         resource=resource or own,
     )
@@ -144,7 +153,7 @@ def tries_of(spans: list[Span], source_format: str, path: str, dropped: Dropped)
 
 
 def try_of(span: Span, up: Span | None, several: bool) -> dict[str, Any]:
-    """A try's fields; what it does not say itself the request above it says, but for sizes that are of all its tries."""
+    """A try's fields; what it does not say the request above it says, but for sizes that are of all its tries."""
     if up is not None:
         usage = (".usage.", ".token_count.", ".latency.", ".response.")
         lent = {k: v for k, v in up.attributes.items() if not several or not any(part in k for part in usage)}

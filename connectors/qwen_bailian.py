@@ -34,11 +34,14 @@ SCHEMA = pa.schema(
 )
 
 
+Id = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+
+
 class Line(msgspec.Struct, gc=False):
     """One request."""
 
-    chat_id: int | None = None
-    parent_chat_id: int | None = None
+    chat_id: Id | None = None
+    parent_chat_id: Id | None = None
     """The chat that it goes on with; -1 for the first of a session."""
     timestamp: float | None = None
     """Seconds from the start of the trace."""

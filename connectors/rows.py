@@ -65,14 +65,21 @@ def attempts_of(
         "source_format": source_format, "source_file": source_file, "time_resolution_s": 0.0, "status": "unknown"
     }  # fmt: skip
     count = len(arrays["source_row"])
+    said = {name: array for name, array in arrays.items() if array.null_count < count}
     table = pa.Table.from_arrays(
         [
-            arrays[field.name] if field.name in arrays else alike(constants.get(field.name), field.type, count)
+            of_type(said[field.name], field.type)
+            if field.name in said
+            else alike(constants.get(field.name), field.type, count)
             for field in ATTEMPTS.fields
         ],
-        names=ATTEMPTS.names,
+        schema=ATTEMPTS.arrow,
     )
-    return Batch(table.cast(ATTEMPTS.arrow), dropped)
+    return Batch(table, dropped)
+
+
+def of_type(array: pa.Array, type: pa.DataType) -> pa.Array:
+    return array if array.type == type else array.cast(type)
 
 
 def drop(
@@ -206,6 +213,7 @@ def numbers(
     if counted:
         drop(values < 0, f"{field.name} is negative", rows, good, dropped)
     if not pa.types.is_integer(field.type):
+        drop(values > SECONDS_MOST, f"{field.name} is too large for seconds", rows, good, dropped)
         return floats
     drop(np.abs(values) > top, f"{field.name} is too large", rows, good, dropped)
     drop(values != np.floor(values), f"{field.name} is not whole", rows, good, dropped)

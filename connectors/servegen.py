@@ -10,7 +10,7 @@ of probabilities by value, written as a text. Reading a client makes the request
 from __future__ import annotations
 
 import ast
-import csv
+import io
 import itertools
 import os
 import re
@@ -154,12 +154,11 @@ def windows_of(path: str, dropped: Dropped) -> list[Window]:
     """
     found: dict[float, Window] = {}
     file = WholeLines(path)
-    text = (line.decode("utf-8", "replace").replace("\0", "") for line in file)
     row = 0
-    for row, line in enumerate(text, 1):
+    for row, line in enumerate(io.BufferedReader(file), 1):
         if not line.strip():
             continue
-        window = window_of(next(csv.reader([line]), []))
+        window = window_of(line.decode("utf-8", "replace").split(","))
         if isinstance(window, Window) and window.start_s in found:
             window = "a window of this start stands above"
         if isinstance(window, str):

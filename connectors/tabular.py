@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from connectors.base import Batch, Dropped
 from connectors.delimited import NUMBERS, TEXTS, TIMES, layout_of, names_in, reason, tables
@@ -120,7 +121,9 @@ class NamedCsv(Csv):
 
 class Parquet(Tabular):
     name = "parquet"
-    describes = "Parquet; columns named as in docs/schema.md, or given with --map"
+    describes = "Parquet; columns named as in docs/schema.md, or given with --map (usage.in reaches into objects)"
+
+    nested = True
 
     def sniff(self, head: bytes, path: str) -> float:
         return 0.9 if head.startswith(b"PAR1") else 0.0
@@ -132,12 +135,25 @@ class Parquet(Tabular):
         try:
             file = parquet.ParquetFile(path)
             fields = self.sources(file.schema_arrow.names, path)
-            for part in file.iter_batches(BATCH_ROWS, columns=list(dict.fromkeys(fields.values()))):
+            columns = list(dict.fromkeys(fields.values()))
+            for part in file.iter_batches(BATCH_ROWS, columns=columns):
                 rows = np.arange(first, first + part.num_rows)
-                yield self.batch(pa.Table.from_batches([part]), fields, rows, path, Dropped())
+                table = pa.table({column: within(part, column, path) for column in columns})
+                yield self.batch(table, fields, rows, path, Dropped())
                 first += part.num_rows
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise BadInput.at(path, f"cannot be read as Parquet: {reason(error)}") from error
+
+
+def within(part: pa.RecordBatch, column: str, path: str) -> pa.Array:
+    """A column, or what a path leads to in one of objects. Raises BadInput."""
+    if column in part.schema.names:
+        return part[column]
+    first, *keys = column.split(".")
+    try:
+        return pc.struct_field(part[first], keys)
+    except (KeyError, pa.ArrowInvalid) as error:
+        raise BadInput.at(path, f"column {first!r} has no {'.'.join(keys)!r} in it") from error
 
 
 class JsonLines(Tabular):
@@ -164,12 +180,15 @@ class JsonLines(Tabular):
 
 
 def reach(item: dict[str, Any], path: str) -> Any:
-    """`item["a.b"]`, or `item["a"]["b"]`; None where it is not."""
+    """`item["a.b"]`, or `item["a"]["b"]`, where a number leads to the n-th of a list; None where it is not."""
     if path in item:
         return item[path]
     value: Any = item
     for key in path.split("."):
-        if not isinstance(value, dict) or key not in value:
+        if isinstance(value, dict):
+            value = value.get(key)
+        elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+            value = value[int(key)]
+        else:
             return None
-        value = value[key]
     return value

@@ -24,6 +24,7 @@ from connectors.prefixes import Contexts
 from connectors.rows import as_floats, attempts_of
 from connectors.sessions import Pace, Turns
 from connectors.text_columns import TextColumns
+from trace_schema.errors import BadInput
 
 MARKS = {"session_id", "round_index", "input_tokens_total", "timing_events"}
 COLUMNS = {
@@ -139,7 +140,10 @@ class Planned(TextColumns):
         self.contexts = Contexts(options.hash_block_tokens)
 
     def sources(self, columns: list[str], path: str) -> dict[str, str]:
-        return {**super().sources(columns, path), "session_id": self.session_column}
+        found = super().sources(columns, path)
+        if columns.count(self.session_column) != 1:
+            raise BadInput.at(path, f"is no {self.name} log: one column must be called {self.session_column!r}")
+        return {**found, "session_id": self.session_column}
 
     def columns(self, found: dict[str, pa.Array]) -> dict[str, Any]:
         nothing = pa.nulls(len(found["session_id"]), pa.string())

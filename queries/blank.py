@@ -29,6 +29,15 @@ TABLES = {
     },
     "policies": {"policy": pa.string(), "position": pa.int32(), "summary": pa.string()},
     "phases": {"phase": pa.string(), "start_s": pa.float64(), "end_s": pa.float64()},
+    "possible": {
+        "profile": pa.string(),
+        "fleet": pa.string(),
+        "seed": pa.int64(),
+        "phase": pa.string(),
+        "calls": pa.int64(),
+        "delivered": pa.int64(),
+        "on_time": pa.int64(),
+    },
     "profiles": {
         "profile": pa.string(),
         "source": pa.string(),

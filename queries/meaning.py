@@ -10,6 +10,7 @@ ROWS = {
     "replays": "one replay: the figures in which policies are compared",
     "observed": "one call as the log saw it",
     "policies": "one policy, in the order of the reports",
+    "possible": "the most that any policy could deliver, of all calls and of those of a phase",
     "profiles": "one engine profile",
     "phases": "one phase: before, during or after the overload",
     "run": "the run",
@@ -51,6 +52,12 @@ ADDED = {
     "policies": {
         "position": ("count", "its place in reports; the log's own policy is first"),
         "summary": ("", "what it does"),
+    },
+    "possible": {
+        "phase": ("name", "of the calls that arrived in it; null: of all"),
+        "calls": ("count", "eligible calls that figures count"),
+        "delivered": ("count", "no policy delivers more of them"),
+        "on_time": ("count", "no policy delivers more of them within the SLO"),
     },
     "profiles": {
         "source": ("", "where its step times come from"),

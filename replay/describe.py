@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from connectors.synthetic import Added
-from replay.ingest import Report, Trace
+from replay.ingest import Report, Sessions, Trace
+from replay.joined import example_lines, joined_lines, note_lines
 from replay.phases import Phase
 from trace_schema.fold import ObservedClient
 
@@ -67,6 +68,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     client: ObservedClient
     report: Report | None
     added: Added | None
+    loop: Sessions | None
 
     def text(self) -> str:
         """For a person."""
@@ -114,6 +116,7 @@ def describe(trace: Trace) -> Description:
         client=trace.client,
         report=trace.report,
         added=trace.about.added,
+        loop=trace.about.sessions,
     )
 
 
@@ -166,7 +169,8 @@ def lines(d: Description) -> list[str]:
     text += [f"  {d.phase_rule}", ""]
     if d.attempts:
         text += client_lines(d.client)
-    return text + report_lines(d.report) + added_lines(d.added)
+    examples = d.report.fold.examples if d.report and d.report.fold else []
+    return text + report_lines(d.report) + session_lines(d.loop) + added_lines(d.added) + example_lines(examples)
 
 
 def client_lines(client: ObservedClient) -> list[str]:
@@ -201,6 +205,8 @@ def report_lines(report: Report | None) -> list[str]:
             text.append(
                 f"  dropped {count:,}: {reason} (row {', '.join(map(str, rows))}{', ...' if count > len(rows) else ''})"
             )
+        text += note_lines(file.notes)
+    text += joined_lines(report)
     hidden = [
         what
         for what, visible in (
@@ -216,16 +222,21 @@ def report_lines(report: Report | None) -> list[str]:
     if report.inversions:
         text.append(f"out of order    {report.inversions:,} rows were sent before the row above them")
     if report.time_resolution_s:
-        text.append(f"time resolution {report.time_resolution_s:g} s")
+        spread = ", within which calls are spread by lot" if report.jitter_s else ""
+        text.append(f"time resolution {report.time_resolution_s:g} s{spread}")
     return text
+
+
+def session_lines(sessions: Sessions | None) -> list[str]:
+    """Whether sessions are open or closed loops, where somebody said."""
+    return [] if sessions is None else [sessions.text()]
 
 
 def added_lines(added: Added | None) -> list[str]:
     """What nobody observed."""
     if added is None:
         return []
-    what = "users" if added.workload is None else f"workload {added.workload}"
-    head = f"synthetic       {what}: made with seed {added.options.get('seed', 0)}, not observed"
+    head = f"synthetic       {added.what}: made with seed {added.seed}, not observed"
     return [head, *(f"  {sentence}" for sentence in added.says)]
 
 

@@ -22,7 +22,9 @@ ATTEMPTS = TableSchema(
         optional("engine_request_id", TEXT, "id", "the request's id in the engine's log"),
         optional("retry_group", TEXT, "id", "equal for the attempts of one call, where the log says so"),
         optional("retry_index", I32, "count", "0 for the first try, where the log says so"),
-        optional("retry_source", TEXT, "name", "how it is known which call it belongs to: the log's own mark, or a rule"),
+        optional(
+            "retry_source", TEXT, "name", "how it is known which call it belongs to: the log's own mark, or a rule"
+        ),
         optional("retry_certainty", TEXT, "name", "certain, inferred, or ambiguous: others would have fitted too"),
         optional("idempotency_key", TEXT, "id", "key sent with the request"),
         optional("body_hash", TEXT, "id", "keyed hash of the request body"),
@@ -35,7 +37,9 @@ ATTEMPTS = TableSchema(
         required("arrival_s", F64, "s", "when it was sent, from the start of the log"),
         optional("arrival_unix_ns", I64, "ns", "when it was sent, since 1970 UTC, where the log has absolute times"),
         required("time_resolution_s", F64, "s", "smallest difference that the log's times can show; 0: continuous"),
-        optional("arrival_basis", TEXT, "name", "where the time is from: logged_start, end_minus_duration, logged_end, ..."),
+        optional(
+            "arrival_basis", TEXT, "name", "where the time is from: logged_start, end_minus_duration, logged_end, ..."
+        ),
         optional("prompt_tokens", I32, "tokens", "prompt length"),
         optional("prompt_token_source", TEXT, "name", "server_usage, client_tokenizer, engine or estimate"),
         optional("output_tokens", I32, "tokens", "output length of the whole response, or asked for"),
@@ -54,7 +58,9 @@ ATTEMPTS = TableSchema(
         optional("http_status", I32, "", "status code"),
         optional("finish_reason", TEXT, "name", "how its response ended: stop, length, ...; complete or incomplete"),
         optional("error_class", TEXT, "name", "what the log calls its failure"),
-        optional("cancel_reason", TEXT, "name", "client_disconnect, client_timeout, gateway_timeout, engine_abort, ..."),
+        optional(
+            "cancel_reason", TEXT, "name", "client_disconnect, client_timeout, gateway_timeout, engine_abort, ..."
+        ),
         optional("ttft_s", F64, "s", "from its send to its first token"),
         optional("e2e_s", F64, "s", "from its send to its end"),
         optional("extra", pa.map_(pa.string(), pa.string()), "", "what else the row said"),

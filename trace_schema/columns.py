@@ -12,6 +12,7 @@ ROWS_MOST = 1 << 18
 """Rows of the longest piece of which such a column is made."""
 
 
+@functools.lru_cache(maxsize=64)
 def alike(value: Any, type: pa.DataType, count: int) -> pa.ChunkedArray:
     """`value` in `count` rows; null for None."""
     rows = min(1 << max(count - 1, 0).bit_length(), ROWS_MOST)

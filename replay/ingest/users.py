@@ -1,4 +1,4 @@
-"""Traces that nobody observed, in whole or in part: made from nothing, or with users laid over a log."""
+"""Traces that nobody observed, in whole or in part: made from nothing, scaled, or with users laid over a log."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from connectors.synthetic import lay_over, make
+from connectors.synthetic import lay_over, make, scaled_trace
 from replay.errors import BadConfig
 from replay.ingest.trace import About, Trace
 from replay.phases import Phase, around
@@ -35,6 +35,19 @@ def lay_users(trace: Trace, options: Mapping[str, Any]) -> Trace:
     """
     calls, added = lay_over(trace.calls, trace.client, options)
     return Trace(check_calls(calls), msgspec.structs.replace(trace.about, added=added))
+
+
+def scale_trace(trace: Trace, options: Mapping[str, Any]) -> Trace:
+    """`trace` with more or fewer sessions, or longer or shorter calls; options as in docs/synthetic.md.
+
+    Raises BadConfig.
+    """
+    calls, added = scaled_trace(trace.calls, options, trace.about.added)
+    factor = float(added.scales[-1].get("stretch", 1.0))
+    phases = [
+        Phase(p.name, factor * p.start_s, None if p.end_s is None else factor * p.end_s) for p in trace.about.phases
+    ]
+    return Trace(check_calls(calls), msgspec.structs.replace(trace.about, added=added, phases=phases))
 
 
 def refuse_beside_synthetic(paths: Sequence[str], others: Mapping[str, Any]) -> None:

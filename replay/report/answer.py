@@ -17,7 +17,15 @@ from replay.report.words import paragraphs, spread
 if TYPE_CHECKING:
     import pyarrow as pa
 
-REPORTED = ("summary", "self_replay", "delivered_by_phase", "wasted_compute", "counter_gap", "recovery")
+REPORTED = (
+    "summary",
+    "self_replay",
+    "delivered_by_phase",
+    "share_of_possible",
+    "wasted_compute",
+    "counter_gap",
+    "recovery",
+)
 """The queries behind `report`."""
 
 
@@ -44,6 +52,7 @@ def report(run: str) -> str:
         paragraphs([*unfinished(run), *verdict(found, own), *cut_short(run)]),
         self_replay(found["self_replay"], own),
         delivered(found["delivered_by_phase"]),
+        beside_the_possible(found["share_of_possible"]),
         gpu_time(found["wasted_compute"]),
         counter(found["counter_gap"]),
         recovery(found["recovery"]),
@@ -127,6 +136,29 @@ def too_long(rows: Rows) -> str:
     if count == 0:
         return ""
     return f"\n{count:,} calls do not fit the model or the KV pool: they are rejected, and not counted"
+
+
+def beside_the_possible(rows: Rows) -> str:
+    """What each policy delivers of what any policy could."""
+    lines = [
+        [
+            r["label"],
+            text(round(r["delivered"], 1)),
+            text(r["possible_delivered"]),
+            spread(r["share_delivered"], r["share_delivered_low"], r["share_delivered_high"]),
+            text(round(r["on_time"], 1)),
+            text(r["possible_on_time"]),
+            spread(r["share_on_time"], r["share_on_time_low"], r["share_on_time_high"]),
+        ]
+        for r in rows
+        if r["phase"] is None
+    ]
+    if not lines:
+        return ""
+    heads = ["policy", "delivered", "possible", "share", "on time", "possible", "share"]
+    return grid(
+        heads, lines, "Beside the best that was possible: no policy with clients as patient delivers more calls"
+    )
 
 
 def gpu_time(rows: Rows) -> str:

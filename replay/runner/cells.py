@@ -121,7 +121,7 @@ def simulated(cell: Cell, calls: pa.Table, limits: Limits, on_progress: Report |
     Its results say when users leave as the trace does: whoever stayed in the log is a survivor under every policy and
     seed, even where a moment is drawn at which he would have left.
     """
-    replayed, drawn = uncensored(calls, cell.seed) if cell.uncensor != "none" else (calls, Drawn())
+    replayed, drawn = traffic(cell, calls)
     results = simulate(
         replayed,
         cell.policy,
@@ -135,3 +135,8 @@ def simulated(cell: Cell, calls: pa.Table, limits: Limits, on_progress: Report |
     if not drawn.patience:
         return results
     return replace(results, calls=put(results.calls, "user_cancel_s", calls["user_cancel_s"]))
+
+
+def traffic(cell: Cell, calls: pa.Table) -> tuple[pa.Table, Drawn]:
+    """The calls that a cell replays, those of its part with what the log cut short filled in; and how much of it."""
+    return uncensored(calls, cell.seed) if cell.uncensor != "none" else (calls, Drawn())

@@ -58,7 +58,8 @@ def make_plan(experiment: Experiment, sources: Sourced, trace: Trace) -> Plan:
     if trace.about.added is not None:
         notes += [f"synthetic, not observed: {sentence}" for sentence in trace.about.added.says]
         if experiment.as_logged:
-            notes.append(f"{experiment.as_logged} cannot be compared with a log: users of this trace are synthetic")
+            what = f"{trace.about.added.what} of this trace are synthetic"
+            notes.append(f"{experiment.as_logged} cannot be compared with a log: {what}")
         experiment = msgspec.structs.replace(experiment, as_logged=None)
     elif others:
         experiment = msgspec.structs.replace(experiment, as_logged=None)

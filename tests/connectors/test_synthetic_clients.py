@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from connectors import synthetic
 from connectors.synthetic.clients import Client, Lengths, Window, requests
 from connectors.synthetic.gaps import Family, Gaps
 from connectors.synthetic.laws import law_of
@@ -93,3 +94,44 @@ def test_more_rate_brings_the_arrivals_closer_and_draws_nothing_anew() -> None:
     n = len(once.arrival_s)
     assert twice.arrival_s[:n] == pytest.approx(once.arrival_s / 2.0)
     assert np.array_equal(twice.prompt_tokens[:n], once.prompt_tokens)
+
+
+def test_a_workloads_clients_share_the_rate_by_rank_and_send_apart() -> None:
+    calls = synthetic.calls("poisson", calls=40_000, clients=20, client_skew=1.0, rate_per_s=50.0)
+    counts = {c["values"]: c["counts"] for c in calls["client"].value_counts().to_pylist()}
+    weights = 1.0 / np.arange(1, 21)
+    expected = 40_000 * weights / weights.sum()
+    assert [counts[f"client-{k}"] for k in range(20)] == pytest.approx(expected, rel=0.15)
+    assert 40_000 / calls["arrival_s"][-1].as_py() == pytest.approx(50.0, rel=0.03)
+    few = synthetic.calls("poisson", duration_s=400.0, clients=3, client_skew=0.0, rate_per_s=3.0)
+    more = synthetic.calls("poisson", duration_s=400.0, clients=6, client_skew=0.0, rate_per_s=6.0)
+    for name in ("client-0", "client-2"):
+        times = [np.asarray(t["arrival_s"])[np.asarray(t["client"]) == name] for t in (few, more)]
+        assert times[0] == pytest.approx(times[1])
+
+
+def test_clients_have_lengths_and_bursts_of_their_own() -> None:
+    calls = synthetic.calls(
+        "poisson",
+        calls=60_000,
+        clients=12,
+        client_skew=0.0,
+        client_spread=0.8,
+        client_cv="discrete:0.3=1,4=1",
+        prompt_tokens=500,
+    )
+    whose = np.asarray(calls["client"])
+    names = [f"client-{k}" for k in range(12)]
+    means = [np.asarray(calls["prompt_tokens"])[whose == name].mean() for name in names]
+    assert np.std(means) / np.mean(means) == pytest.approx(0.8, rel=0.5)
+    cvs = []
+    for name in names:
+        gaps = np.diff(np.asarray(calls["arrival_s"])[whose == name])
+        cvs.append(gaps.std() / gaps.mean())
+    assert {round(cv, 1) if cv < 1 else 4.0 for cv in cvs} == {0.3, 4.0}
+
+
+def test_the_first_calls_of_many_clients_are_those_of_a_longer_trace() -> None:
+    few, many = (synthetic.calls("clients", calls=n) for n in (300, 3_000))
+    assert few["arrival_s"].equals(many["arrival_s"].slice(0, 300))
+    assert few["client"].equals(many["client"].slice(0, 300))
