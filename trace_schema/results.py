@@ -18,8 +18,13 @@ CALL_OUTCOMES = TableSchema(
         optional("idle_e2e_s", F64, "s", "time from arrival to the whole response on an idle replica; null: too long"),
         required("eligible", BOOL, "", "the user does not leave before an idle replica would have answered"),
         required("outcome", TEXT, "name", "delivered, cancelled (the user left), failed or unresolved (the run ended)"),
-        optional("reason", TEXT, "name", "why it failed: retries_exhausted, budget_exhausted, deadline_exceeded, "
-                 "stream_not_retried, or rejected: and too_long, queue_full, shed or throttled"),
+        optional(
+            "reason",
+            TEXT,
+            "name",
+            "why it failed: retries_exhausted, budget_exhausted, deadline_exceeded, "
+            "stream_not_retried, or rejected: and too_long, queue_full, shed or throttled",
+        ),
         optional("first_token_s", F64, "s", "when the client had the first token of the attempt that delivered"),
         optional("end_s", F64, "s", "when the call ended; null while unresolved"),
         required("attempts", I32, "count", "attempts that the client sent"),
@@ -39,8 +44,9 @@ ATTEMPT_OUTCOMES = TableSchema(
         required("start_s", F64, "s", "when the client sent it"),
         optional("first_token_s", F64, "s", "when the client had its first token"),
         optional("end_s", F64, "s", "when it ended for the client; null while unresolved"),
-        required("outcome", TEXT, "name", "ok, timeout, cancelled, rejected, superseded (by one beside it) or "
-                 "unresolved"),
+        required(
+            "outcome", TEXT, "name", "ok, timeout, cancelled, rejected, superseded (by one beside it) or unresolved"
+        ),
     ),
 )
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from replay.engine.events import draw
 from replay.engine.kernel import cold, hot
-from replay.engine.state import INFINITY
+from replay.engine.state import INFINITY, OK, REJECTED, TIMEOUT
 
 TOKENS, ACTIVE, RETRYING = 0, 1, 2
 DEPOSITS, REQUESTS, ACCEPTS = 3, 15, 27
@@ -77,15 +77,16 @@ def tokens_in(settings: Any, bucket: Any, now: float) -> float:
 
 
 @cold
-def attempt_ends(settings: Any, call: Any, bucket: Any, now: float, well: bool, failed: bool) -> None:
+def attempt_ends(settings: Any, call: Any, bucket: Any, now: float, status: int) -> None:
     """An attempt is over: it ended well, or failed, or neither (its user left, another one was faster)."""
+    well = status == OK
     if settings.throttles:
         count_request(settings, bucket, now, well)
     if not settings.has_budget:
         return
     bucket[ACTIVE] -= 1.0
     retry_is_over(call, bucket)
-    if failed and settings.budget_failure > 0.0:
+    if status in (TIMEOUT, REJECTED):
         put_in(settings, bucket, now, -settings.budget_failure)
     elif well and settings.refunds and call.last_cost > 0.0:
         put_in(settings, bucket, now, call.last_cost)

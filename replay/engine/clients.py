@@ -180,8 +180,7 @@ def end_attempt(S: State, a: int, status: int) -> None:
         S.calls[c].attempt = S.calls[c].hedge
     S.calls[c].hedge = NONE
     if S.settings.has_budget or S.settings.throttles:
-        failed = status == TIMEOUT or status == REJECTED
-        attempt_ends(S.settings, S.calls[c], S.budgets[S.calls[c].bucket], S.progress.now, status == OK, failed)
+        attempt_ends(S.settings, S.calls[c], S.budgets[S.calls[c].bucket], S.progress.now, status)
     detach(S, a)
 
 

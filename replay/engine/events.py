@@ -41,7 +41,7 @@ def priority_of(kind: int) -> int:
     """Priority of a kind of event."""
     if kind <= SCHEDULE:
         return kind
-    if kind == ANSWER or kind == REFUSED or kind == TOKENS_ARE_READ:
+    if kind in (ANSWER, REFUSED, TOKENS_ARE_READ):
         return DELIVER
     if kind == CANCEL_IS_SEEN:
         return ABORT_ARRIVES

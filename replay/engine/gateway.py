@@ -19,11 +19,11 @@ from replay.engine.ledger import become_attended, become_orphan
 from replay.engine.lobby import enter, learn_from, leave_line, room_was_made
 from replay.engine.state import (
     ABORTED,
+    ALIKE,
     FINISHED,
     INFINITY,
     NONE,
     OPEN,
-    ALIKE,
     RETRIES_LAST,
     STREAMED,
     State,

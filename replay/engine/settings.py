@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -103,7 +103,7 @@ def forever(seconds: float | None) -> float:
     return np.inf if seconds is None else seconds
 
 
-def client_settings(client: Client) -> Mapping[str, Any]:
+def client_settings(client: Client) -> dict[str, Any]:
     """How clients wait and try again."""
     return {
         "max_attempts": client.max_attempts,
@@ -136,7 +136,7 @@ def longest_backoff_s(client: Client) -> float:
     return waited
 
 
-def budget_settings(budget: RetryBudget) -> Mapping[str, Any]:
+def budget_settings(budget: RetryBudget) -> dict[str, Any]:
     """What limits retries."""
     timeout_cost = budget.cost_per_timeout_retry
     return {
@@ -155,7 +155,7 @@ def budget_settings(budget: RetryBudget) -> Mapping[str, Any]:
     }
 
 
-def admission_settings(admission: Admission) -> Mapping[str, Any]:
+def admission_settings(admission: Admission) -> dict[str, Any]:
     """Which requests may wait, and in which order."""
     most, most_tokens = admission.max_queued_requests, admission.max_queued_tokens
     return {

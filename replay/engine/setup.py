@@ -30,6 +30,8 @@ GROWN = ("attempts", "executions", "ledgers", "heap", "inbox", "samples", "steps
 """Arrays whose need is not known beforehand."""
 ATTEMPTS_FORESEEN = 4
 """Attempts of a call that there is room for from the start. What is not used takes no memory."""
+
+
 def step_seconds(step_time: StepTime, max_tokens: int) -> npt.NDArray[np.float64]:
     """f(T) of the step-time model for T = 0 ... `max_tokens`, in seconds; f(0) = 0: no step, no time."""
     knots = np.asarray(step_time.knots_tokens, dtype=np.float64)

@@ -188,7 +188,7 @@ PROGRESS = _record(
     "retry_head retry_tail codel_count codel_last",
     i1="codel_dropping",
 )
-"""`answer_s` and `first_token_s`: running means of the time from sending a request to its answer, and to its first token.
+"""`answer_s` and `first_token_s`: running means of the time from sending a request to its answer, and its first token.
 
 Of the gateway's queue: how many it holds, their prompt tokens, and the ends of its two lines.
 """

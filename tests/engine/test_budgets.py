@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from replay.engine import simulate
 from replay.policies.clients import BUDGETS
-from replay.policies.knobs import Client, Network, Policy, RetryBudget, Throttle
+from replay.policies.knobs import Client, Policy, RetryBudget, Throttle
 from replay.profiles.profile import EngineSettings, Profile, StepTime
 
 FAST = Profile(

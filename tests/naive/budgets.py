@@ -74,7 +74,9 @@ class Bucket:
 
     def excess(self, now: float) -> float:
         """Probability of refusing the next attempt."""
-        assert self.throttle is not None and self.requests is not None and self.accepts is not None
+        assert self.throttle is not None
+        assert self.requests is not None
+        assert self.accepts is not None
         requests, accepts = self.requests.total(now), self.accepts.total(now)
         return max(0.0, (requests - self.throttle.multiplier * accepts) / (requests + 1.0))
 

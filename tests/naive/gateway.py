@@ -105,7 +105,9 @@ class Gateway:
         replica = self.replicas[x.replica]
         replica.outstanding -= 1
         if x.state == "finished":
-            assert x.end is not None and x.queued is not None and x.first_output is not None
+            assert x.end is not None
+            assert x.queued is not None
+            assert x.first_output is not None
             weight = 1.0 if self.answer_s == 0 else 1 / 8
             self.answer_s += weight * (x.end - x.queued + 2 * self.ge - self.answer_s)
             self.first_token_s += weight * (x.first_output - x.queued + 2 * self.ge - self.first_token_s)

@@ -29,6 +29,8 @@ PRIORITY = {
     "read_enough": 4, "call_arrives": 5, "retry": 6, "hedge_is_sent": 6, "attempt_at_gateway": 7, "disconnect": 7,
     "orphan_expires": 7, "kv_released": 7, "lets_go": 7, "execution_arrives": 8, "schedule": 9,
 }  # fmt: skip
+
+
 @dataclass(eq=False)
 class EndOf:
     """That a replica's first step in flight ends; void when the replica has been told otherwise since."""
