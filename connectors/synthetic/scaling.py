@@ -113,6 +113,13 @@ def copied(log: Sessions, rows: npt.NDArray[np.bool_], copy: int, scale: Scale) 
     return put(table, made)
 
 
+def own_blocks(calls: pa.Table, unit: Counts, copy: int) -> pa.Array:
+    """The block hashes of a copy of all calls, which have some: what only one of `unit` has is the copy's own."""
+    private = private_blocks(calls, unit)
+    assert private is not None
+    return other_blocks(calls, private, copy)
+
+
 def other_blocks(calls: pa.Table, private: npt.NDArray[np.bool_], copy: int) -> pa.Array:
     """Block hashes of a copy: those of `private` blocks are its own."""
     lists = calls["block_hashes"].combine_chunks()
