@@ -17,6 +17,7 @@ from replay.errors import BadInput
 from replay.ingest.clock import Order
 from replay.ingest.report import FileReport
 from replay.ingest.sources import Source
+from replay.ingest.trace import is_trace
 from trace_schema.attempts import ATTEMPTS
 from trace_schema.columns import alike
 from trace_schema.fold import FOLDED
@@ -64,6 +65,8 @@ def read_source(source: Source, how: Reading, on_progress: Progress) -> tuple[pa
 def read_file(path: str, how: Reading, on_progress: Progress) -> tuple[pa.Table, FileReport]:
     """The attempts of one file, and what became of its rows."""
     start = head(path)
+    if start.startswith(b"PAR1") and is_trace(path):
+        raise BadInput.at(path, "is a trace already: name the logs that it was made of, to choose among their attempts")
     if how.format is None:
         return read_by(*guess(start, path, how.mapping, how.options), path, start, how, on_progress)
     reader = connector(how.format, how.mapping, how.options)
