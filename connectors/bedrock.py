@@ -12,8 +12,19 @@ from typing import Any
 import msgspec
 
 from connectors.bodies import keyed_hash
-from connectors.files import UNDECODABLE, first_object
-from connectors.record_log import Attempt, Record, RecordLog, amount, number, positive, scaled, text, within
+from connectors.files import UNDECODABLE
+from connectors.record_log import (
+    Attempt,
+    Record,
+    RecordLog,
+    amount,
+    first_record,
+    number,
+    positive,
+    scaled,
+    text,
+    within,
+)
 
 SCHEMA = "ModelInvocationLog"
 STATUS_OF = {
@@ -32,7 +43,7 @@ class Bedrock(RecordLog):
     needed = ("arrival_s",)
 
     def sniff(self, head: bytes, path: str) -> float:
-        first = first_object(head)
+        first = first_record(head)
         found = self.unwrap(first)[:1] if first else []
         return 1.0 if any(is_invocation(record) for record in found) else 0.0
 

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from connectors.bodies import keyed_hash
-from connectors.files import UNDECODABLE, first_object
-from connectors.record_log import Attempt, Record, RecordLog, amount, positive, text, within
+from connectors.files import UNDECODABLE
+from connectors.record_log import Attempt, Record, RecordLog, amount, first_record, positive, text, within
 
 PROMPT = (("usage", "prompt_tokens"), ("usage", "input_tokens"), ("details", "prompt_tokens"))
 OUTPUT = (("usage", "completion_tokens"), ("usage", "output_tokens"), ("details", "generated_tokens"))
@@ -31,7 +31,7 @@ class SageMaker(RecordLog):
     needed = ("arrival_s",)
 
     def sniff(self, head: bytes, path: str) -> float:
-        first = first_object(head) or {}
+        first = first_record(head) or {}
         return 1.0 if isinstance(first.get("captureData"), dict) and "eventMetadata" in first else 0.0
 
     def attempt(self, record: Record) -> Attempt | str:

@@ -18,11 +18,12 @@ import msgspec
 
 from connectors.base import Batch, Dropped
 from connectors.clocks import LocalClock, moment, unix_s, zone
-from connectors.files import first_object
 from connectors.json_values import decoded
-from connectors.record_log import Attempt, Record, RecordLog, amount, number, positive, text, within
+from connectors.record_log import Attempt, Record, RecordLog, amount, first_record, number, positive, text, within
 
-EVENT = re.compile(rb'"event": ?"request\.(?:received|finished)"')
+EVENT = re.compile(rb'\\?"event\\?": ?\\?"request\.(?:received|finished)\\?"')
+SNIFFED_BYTES = 1 << 20
+"""A server's start writes less than that before its first request."""
 RECEIVED, FINISHED = "request.received", "request.finished"
 EXPORTED = {"request_parameters", "finish_reason", "e2e_latency"}
 HEALTH = "HEALTH_CHECK"
@@ -53,9 +54,9 @@ class Sglang(RecordLog):
         self.zone = zone(options.tz) if options.tz else None
 
     def sniff(self, head: bytes, path: str) -> float:
-        if EVENT.search(head):
+        if EVENT.search(head, 0, SNIFFED_BYTES):
             return 1.0
-        return 1.0 if (first_object(head) or {}).keys() >= EXPORTED else 0.0
+        return 1.0 if (first_record(head) or {}).keys() >= EXPORTED else 0.0
 
     def read(self, path: str) -> Iterator[Batch]:
         waiting: Waiting = {}

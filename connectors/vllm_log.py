@@ -93,6 +93,8 @@ class Reading:
     local: LocalClock
     open: list[Request] = field(default_factory=list)
     """Not yet given out, in order of their lines."""
+    running: list[Request] = field(default_factory=list)
+    """Those of which no end had been seen when the engine was last idle, and all since."""
     by_id: dict[str, list[Request]] = field(default_factory=dict)
     """By both ids, those that may still end."""
     loads: dict[str, float | None] = field(default_factory=dict)
@@ -156,6 +158,7 @@ class VllmLog(RecordLog):
             attempt, ignores_end = asked(rest)
             request = Request(row, name, instant, attempt | {"model": lora(rest) or reading.model}, ignores_end)
             reading.open.append(request)
+            reading.running.append(request)
             reading.by_id.setdefault(name, []).append(request)
         elif word == "Added request":
             self.take_added(reading, name, row, instant)
@@ -209,6 +212,7 @@ class VllmLog(RecordLog):
                 return
         request = Request(row, outer, instant, {"max_tokens": None, "model": reading.model}, inner=name)
         reading.open.append(request)
+        reading.running.append(request)
         for key in {name, outer}:
             reading.by_id.setdefault(key, []).append(request)
 
@@ -242,15 +246,11 @@ class VllmLog(RecordLog):
         if not idle or any(since is None for since in reading.loads.values()):
             return
         since = min(since for since in reading.loads.values() if since is not None) - IDLE_S
-        for request in reading.open:
+        for request in reading.running:
             was_there = request.inner is not None or not reading.adds
-            if (
-                request.state == RUNNING
-                and was_there
-                and request.received_s is not None
-                and request.received_s <= since
-            ):
-                request.state = FINISHED
+            if was_there and request.received_s is not None and request.received_s <= since:
+                request.state = FINISHED if request.state == RUNNING else request.state
+        reading.running = [request for request in reading.running if request.state == RUNNING]
 
     def settled(self, reading: Reading, dropped: Dropped, path: str) -> Batch:
         """The requests at the log's beginning that have ended, if there are many; the others wait for their ends."""
