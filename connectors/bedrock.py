@@ -7,7 +7,7 @@ body, and only where bodies are logged.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -37,10 +37,17 @@ LIMITS = (("inferenceConfig", "maxTokens"), ("max_tokens",), ("max_completion_to
 """Where the families of models have the output limit in a request."""
 
 
+LACKS = {
+    "e2e_s": "no record says how long its request took: Bedrock writes that into bodies, which it logs when told to "
+    "(textDataDeliveryEnabled)",
+}
+
+
 class Bedrock(RecordLog):
     name = "bedrock"
     describes = "Amazon Bedrock's model invocation log, JSON: times to the second, models, tokens, errors"
     needed = ("arrival_s",)
+    lacks: ClassVar = LACKS
 
     def sniff(self, head: bytes, path: str) -> float:
         first = first_record(head)
@@ -50,8 +57,9 @@ class Bedrock(RecordLog):
     def unwrap(self, record: Record) -> list[Record]:
         if is_invocation(record):
             return [record]
-        events = record.get("events") if isinstance(record.get("events"), list) else [record]
-        return [inner for event in events or [] if (inner := of_cloudwatch(event)) is not None] or [record]
+        if isinstance(events := record.get("events"), list):
+            return [of_cloudwatch(event) or {} for event in events]
+        return [of_cloudwatch(record) or record]
 
     def attempt(self, record: Record) -> Attempt | str:
         if not is_invocation(record):

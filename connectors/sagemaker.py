@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -23,12 +23,19 @@ LIMITS = (("max_tokens",), ("max_completion_tokens",), ("parameters", "max_new_t
 CACHED = ("usage", "prompt_tokens_details", "cached_tokens")
 
 
+LACKS = {
+    "prompt_tokens": "no response has usage: give --bytes-per-token, or let the container return it",
+    "e2e_s": "data capture does not say how long a request took, nor whose client left",
+}
+
+
 class SageMaker(RecordLog):
     name = "sagemaker"
     describes = (
         "data capture of a SageMaker endpoint, JSON lines: times to the second, tokens where responses have usage"
     )
     needed = ("arrival_s",)
+    lacks: ClassVar = LACKS
 
     def sniff(self, head: bytes, path: str) -> float:
         first = first_record(head) or {}

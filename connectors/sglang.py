@@ -12,7 +12,7 @@ import datetime
 import re
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -37,6 +37,12 @@ NO_EVENT = "not a line of SGLang's request log"
 Waiting = dict[str, deque[tuple[int, Record]]]
 
 
+LACKS = {
+    "max_tokens": "no line says how long a response may get: --log-requests-level 1 does",
+    "ttft_s": "no line says when a response began: it has no prefill_finished_ts",
+}
+
+
 class Sglang(RecordLog):
     class Options(msgspec.Struct, frozen=True):
         """What the log does not say."""
@@ -48,6 +54,7 @@ class Sglang(RecordLog):
     describes = "SGLang's request log (--log-requests-format json) or metrics export: times, lengths, aborts"
     sees = "engine"
     needed = ("arrival_s",)
+    lacks: ClassVar = LACKS
 
     def __init__(self, options: Options) -> None:
         self.options = options

@@ -14,14 +14,16 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
+import pyarrow as pa
 from msgspec import Meta
 
 from connectors.base import Batch, Dropped
 from connectors.bodies import keyed_hash
-from connectors.clocks import LocalClock, YearlessClock, zone
+from connectors.clocks import LOCAL, UTC, LocalClock, YearlessClock, zone
 from connectors.json_values import decoded
 from connectors.record_log import Attempt, RecordLog, number
 from connectors.text_lines import lines, stamped
+from trace_schema.columns import is_empty
 from trace_schema.errors import BadInput
 
 PREFIX = re.compile(
@@ -112,7 +114,7 @@ class VllmLog(RecordLog):
 
         year: Annotated[int, Meta(ge=0, le=9999)] = 0
         """Of its first line; without it times count from the beginning of a year that is not known."""
-        tz: str = "UTC"
+        tz: str = UTC
         """Zone of its local times, such as Europe/Berlin."""
         aborts: Literal["cancelled", "timeout"] = "cancelled"
         """Why clients let go: their users left, or they had waited long enough and tried again."""
@@ -126,6 +128,15 @@ class VllmLog(RecordLog):
     def __init__(self, options: Options) -> None:
         self.options = options
         self.zone = zone(options.tz)
+
+    def notes(self, attempts: pa.Table) -> list[str]:
+        """What the log cannot show, and what only the user can say."""
+        return [*super().notes(attempts), *self.clock_notes(attempts)]
+
+    def clock_notes(self, attempts: pa.Table) -> list[str]:
+        if is_empty(attempts["arrival_unix_ns"]):
+            return ["its times have no year, and count from the beginning of one (--option year=2026 --option tz=...)"]
+        return [LOCAL] if self.options.tz == UTC else []
 
     def sniff(self, head: bytes, path: str) -> float:
         start = head[:SNIFFED_BYTES].decode("utf-8", "replace")
