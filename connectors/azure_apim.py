@@ -9,6 +9,7 @@ in the other log under the same CorrelationId. All records of a request are one 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 from connectors.base import Batch, Dropped
 from connectors.http_log import GATEWAY_TIMEOUT, LEFT, address, failure, other_request, outcome
@@ -55,10 +56,17 @@ HELD = 100_000
 """Requests whose records may still come: both logs write theirs within seconds of each other."""
 
 
+LACKS = {
+    "e2e_s": "no record says what became of a request nor how long it took: GatewayLogs do, in the same file",
+    "prompt_tokens": "no record knows tokens: GatewayLlmLogs do, in the same file",
+}
+
+
 class AzureApim(RecordLog):
     name = "azure_apim"
     describes = "Azure API Management's LLM and gateway logs, JSON: times, models, tokens, outcomes"
     needed = ("arrival_s",)
+    lacks: ClassVar = LACKS
 
     def sniff(self, head: bytes, path: str) -> float:
         first = first_record(head)

@@ -150,3 +150,12 @@ def surest(head: bytes, path: str, candidates: Iterable[Connector]) -> tuple[flo
         if rated[-1][0] >= 1.0:
             break
     return max(rated, key=lambda pair: pair[0])
+
+
+def looks_otherwise(head: bytes, path: str, format: str) -> str:
+    """What to add to a refusal of a file that was said to be of a format and looks like another; else nothing."""
+    confidence, best = surest(head, path, map(connector, names()))
+    if confidence >= SURE:
+        return "" if best.name == format else f"; it looks like {best.name} (--format {best.name})"
+    what = known_as(head)
+    return f"; it {what}" if what else ""

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from replay.errors import BadInput
 from replay.ingest import ingest, read_trace, write_trace
 from trace_schema.calls import CALLS
 
@@ -65,3 +66,12 @@ def test_a_column_that_is_the_same_in_some_row_groups_alone_is_read(
     changed = trace.calls.set_column(column, trace.calls.schema.field(column), priority)
     write_trace(type(trace)(changed, trace.about), path)
     assert read_trace(path).calls["priority"].to_pylist() == priority.to_pylist()
+
+
+def test_a_trace_is_not_taken_for_a_log(log: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "trace.parquet")
+    write_trace(ingest([log]), path)
+    assert ingest([path]).calls.num_rows == 300_000
+    for paths, choice in (([path], {"sample": 0.1}), ([path, log], {})):
+        with pytest.raises(BadInput, match="is a trace already"):
+            ingest(paths, **choice)

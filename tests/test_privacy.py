@@ -17,10 +17,12 @@ import pytest
 from click.testing import CliRunner
 
 import replay
+from replay.anonymize import NAMES as PSEUDONYMS
 from replay.anonymize import anonymized, fresh_key, key_from
 from replay.cli import cli
 from replay.errors import BadConfig, BadInput
 from replay.ingest import Trace, ingest, read_trace
+from trace_schema.calls import CALLS
 
 WORDS = {
     "a prompt": "Meine Diagnose lautet Zwetschgenkrampf",
@@ -288,6 +290,12 @@ def test_rows_that_cannot_be_used_are_not_quoted(tmp_path: Path) -> None:
     said = CliRunner().invoke(cli, ["ingest", str(path), "-o", str(tmp_path / "trace.parquet")]).output
     assert "dropped" in said
     assert [what for what, secret in WORDS.items() if secret in said + texts_of(tmp_path / "trace.parquet")] == []
+
+
+def test_every_text_of_a_call_is_a_word_of_ours_or_has_a_pseudonym() -> None:
+    ours = {"timeout_kind", "observed_status", "prompt_token_source", "retry_source", "retry_certainty"}
+    texts = {field.name for field in CALLS.fields if field.type == pa.string()}
+    assert texts - ours - KEPT == set(PSEUDONYMS)
 
 
 def test_equal_names_stay_equal_and_different_ones_different(tmp_path: Path) -> None:

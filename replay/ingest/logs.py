@@ -117,12 +117,11 @@ def ingest(
     how = Reading(format=format, mapping=mapping, options=options, strict=strict, columns=columns)
     choice = Choice(where=where, sample=sample, seed=seed)
     rules = JoinRules(retry_window_s=retry_window_s, infer=infer)
-    tables, reports = read_all(sources(paths), how, on_progress or silent)
-    others, more = read_all(sources(beside), Reading(strict=strict, columns=columns), silent)
-    attempts, merged = as_one(logs_of(tables, reports), logs_of(others, more), retry_window_s)
-    files = [*reports, *more]
+    attempts, files, merged = gathered(sources(paths), sources(beside), how, retry_window_s, on_progress or silent)
+    attempts = on_one_clock(attempts, files)
     if where is not None or sample is not None:
-        attempts, files = chosen(on_one_clock(attempts, files), files, choice)
+        attempts, files = chosen(attempts, files, choice)
+        attempts = on_one_clock(attempts, files)
     jitter_seed = seed if jitter_within_resolution else None
     trace = trace_of(attempts, files, merged, rules, bytes_per_token, jitter_seed, keep_attempts=keep_attempts)
     return reshaped(trace, synthetic, scale, sessions)
@@ -142,6 +141,16 @@ def reshaped(
         calls, told = in_loop(trace.calls, sessions)
         trace = replace(trace, calls=check_calls(calls), about=msgspec.structs.replace(trace.about, sessions=told))
     return scale_trace(trace, scale) if scale else trace
+
+
+def gathered(
+    logs: Sequence[Source], beside: Sequence[Source], how: Reading, retry_window_s: float, on_progress: Progress
+) -> tuple[pa.Table, list[FileReport], list[Merged]]:
+    """The attempts of all logs, what became of the rows of each, and what was merged."""
+    tables, files = read_all(logs, how, on_progress)
+    others, more = read_all(beside, Reading(strict=how.strict, columns=how.columns), silent)
+    attempts, merged = as_one(logs_of(tables, files), logs_of(others, more), retry_window_s)
+    return attempts, [*files, *more], merged
 
 
 def read_all(logs: Sequence[Source], how: Reading, on_progress: Progress) -> tuple[list[pa.Table], list[FileReport]]:
@@ -177,11 +186,10 @@ def trace_of(
     *,
     keep_attempts: bool = False,
 ) -> Trace:
-    """The trace that attempts make. Raises BadInput."""
-    attempts = on_one_clock(attempts, files)
+    """The trace that attempts on one clock make. Raises BadInput."""
     calls, client, account, kept = calls_of(attempts, files, rules, bytes_per_token, keep_attempts=keep_attempts)
     report = report_of(attempts, calls, files, account, merged)
-    if jitter_seed is not None:
+    if jitter_seed is not None and report.time_resolution_s:
         calls = spread_within(calls, report.time_resolution_s, jitter_seed)
         report = msgspec.structs.replace(report, jitter_s=report.time_resolution_s)
     phases, rule = detect(np.asarray(calls["arrival_s"]))
@@ -199,7 +207,7 @@ def read_trace(path: str) -> Trace:
         if head(local).startswith(b"PAR1") and (trace := trace_in(local)) is not None:
             return trace
         (attempts,), files = read_all([Source(path, local)], Reading(), silent)
-        return trace_of(attempts, files)
+        return trace_of(on_one_clock(attempts, files), files)
 
 
 def silent(share: float) -> None:

@@ -120,6 +120,14 @@ def trace_in(path: str) -> Trace | None:
         raise BadInput.at(path, f"its metadata was not written by this version: {error}") from error
 
 
+def is_trace(path: str) -> bool:
+    """Whether `write_trace` wrote a Parquet file."""
+    try:
+        return METADATA in (pq.read_schema(path).metadata or {})
+    except (pa.ArrowException, OSError):
+        return False
+
+
 def constants(metadata: pq.FileMetaData) -> dict[str, Any]:
     """The columns of which the file's statistics tell that they say the same in every row, and what.
 

@@ -18,11 +18,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.synthetic.scaling import own_blocks, units
+from connectors.synthetic.scaling import other_blocks, private_blocks, units
 from replay.phases import Phase
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Truths = npt.NDArray[np.bool_]
 
 
 def block_s(calls: pa.Table) -> float:
@@ -74,30 +75,31 @@ def block_of(
 
 def assembled(calls: pa.Table, rows: Ints, shifts: Floats, copies: Ints, blocks: Ints) -> pa.Table:
     """The calls in `rows`, each moved by its shift, those of a copy above 0 as calls of their own."""
+    private = private_blocks(calls, blocks)
+    alone = only_there(np.asarray(calls["content_id"]), blocks)
     tables = []
     for copy in np.unique(copies).tolist():
         mine = copies == copy
         moved = np.asarray(calls["arrival_s"])[rows[mine]] + shifts[mine]
-        tables.append(put(as_copy(calls, rows[mine], blocks, copy), "arrival_s", pa.array(np.maximum(moved, 0.0))))
+        table = as_copy(calls, rows[mine], copy, alone, private) if copy else calls.take(pa.array(rows[mine]))
+        tables.append(put(table, "arrival_s", pa.array(np.maximum(moved, 0.0))))
     together = pa.concat_tables(tables)
     return together.take(pa.array(np.argsort(np.asarray(together["arrival_s"]), kind="stable")))
 
 
-def as_copy(calls: pa.Table, rows: Ints, blocks: Ints, copy: int) -> pa.Table:
-    """The calls in `rows` under names that their copy alone has."""
+def as_copy(calls: pa.Table, rows: Ints, copy: int, alone: Truths, private: Truths | None) -> pa.Table:
+    """The calls in `rows` under names that their copy alone has, of contents `alone` and blocks that are `private`."""
     table = calls.take(pa.array(rows))
-    if copy == 0:
-        return table
     contents = np.asarray(calls["content_id"])
     shift = copy * (int(contents.max()) + 1)
-    table = put(table, "content_id", pa.array((contents + np.where(only_there(contents, blocks), shift, 0))[rows]))
+    table = put(table, "content_id", pa.array((contents + np.where(alone, shift, 0))[rows]))
     stride = copy * (int(np.asarray(calls["call_id"]).max()) + 1)
     for name in ("call_id", "previous_call_id"):
         table = put(table, name, pc.add(table[name], pa.scalar(stride, pa.int64())))
     for name in ("session_id", "idempotency_key"):
         table = put(table, name, pc.binary_join_element_wise(table[name], f"copy{copy}", "~"))
-    if calls["block_hashes"].null_count < calls.num_rows:
-        table = put(table, "block_hashes", own_blocks(calls, blocks, copy).take(pa.array(rows)))
+    if private is not None:
+        table = put(table, "block_hashes", other_blocks(calls, private, copy).take(pa.array(rows)))
     return table
 
 
@@ -108,12 +110,12 @@ def put(calls: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Ta
     return calls.set_column(place, field, column.cast(field.type))
 
 
-def only_there(values: Ints, blocks: Ints) -> npt.NDArray[np.bool_]:
+def only_there(values: Ints, blocks: Ints) -> Truths:
     """For each value, whether all that equal it are in one block."""
     _, group = np.unique(values, return_inverse=True)
     low = np.full(int(group.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     high = np.full_like(low, -1)
     np.minimum.at(low, group, blocks)
     np.maximum.at(high, group, blocks)
-    same: npt.NDArray[np.bool_] = (low == high)[group]
+    same: Truths = (low == high)[group]
     return same
