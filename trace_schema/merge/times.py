@@ -40,9 +40,7 @@ def chains(requests: Requests, executions: Executions, window_s: float) -> list[
     keys = keys_of(table, ["prompt_tokens"], ["max_tokens"])
     ended = (executions.owner >= 0) & ~(requests.units.failed & ~requests.left)[executions.owner]
     tails = executions.failed & ~ended
-    for head, tail, _ in Pairing(table, units).pairs(keys, np.ones(units.number, bool), tails, (EARLY_S, window_s)):
-        units.before[head] = tail
-        units.claimed[tail] = True
+    Pairing(table, units).pairs(keys, keys, np.ones(units.number, bool), tails, (EARLY_S, window_s))
     root = units.roots()
     held: dict[int, list[int]] = {}
     for row in np.argsort(executions.start, kind="stable").tolist():
