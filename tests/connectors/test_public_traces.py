@@ -319,7 +319,11 @@ BAD = [
     ("mooncake.jsonl", json_row(hash_ids=[1, 2, 3, 4]), "hash_ids are not as many as the prompt has blocks"),
     ("mooncake.jsonl", b"TIMESTAMP,ContextTokens,GeneratedTokens", "not a JSON object"),
     ("mooncake.jsonl", b"\x00\xff\x01", "not a JSON object"),
-    ("qwen_bailian.jsonl", changed("qwen_bailian.jsonl", hash_ids=[1]), "hash_ids are not as many as the prompt has"),
+    (
+        "qwen_bailian.jsonl",
+        changed("qwen_bailian.jsonl", hash_ids=[1, 2, 3, 4, 5]),
+        "hash_ids are not as many as the prompt has",
+    ),
     ("qwen_bailian.jsonl", changed("qwen_bailian.jsonl", timestamp=-1), "arrival_s is negative"),
     ("qwen_bailian.jsonl", changed("qwen_bailian.jsonl", chat_id="a"), "Expected `int | null`"),
     ("qwen_bailian.jsonl", changed("qwen_bailian.jsonl", input_length=2**63, hash_ids=None), "is too large"),
