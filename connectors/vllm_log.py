@@ -58,6 +58,10 @@ IDLE_S = 2.0
 """A line about the load may be that much older than the requests before it, since it is of the step before."""
 FLUSHED = 50_000
 RUNNING, ABORTED, FINISHED, FAILED = range(4)
+NO_YEAR_KNOWN = (
+    "its times have no year, and count from the beginning of one: enough for --with FILE, whose times are better; else say "
+    "--option year=2026 --option tz=Europe/Berlin"
+)
 NO_REQUEST = (
     "is a log of vLLM that holds no request: start it with --enable-log-requests, and see docs/formats.md for the step "
     "log, which knows lengths"
@@ -261,7 +265,7 @@ class VllmLog(RecordLog):
 
     def clock_notes(self, attempts: pa.Table) -> list[str]:
         if is_empty(attempts["arrival_unix_ns"]):
-            return ["its times have no year, and count from the beginning of one (--option year=2026 --option tz=...)"]
+            return [NO_YEAR_KNOWN]
         return [LOCAL] if self.options.tz == UTC else []
 
     def sniff(self, head: bytes, path: str) -> float:
