@@ -59,8 +59,8 @@ IDLE_S = 2.0
 FLUSHED = 50_000
 RUNNING, ABORTED, FINISHED, FAILED = range(4)
 NO_YEAR_KNOWN = (
-    "its times have no year, and count from the beginning of one: enough for --with FILE, whose times are better; else say "
-    "--option year=2026 --option tz=Europe/Berlin"
+    "its times have no year, and count from the beginning of one: enough for --with FILE, whose times are better; else "
+    "say --option year=2026 --option tz=Europe/Berlin"
 )
 NO_REQUEST = (
     "is a log of vLLM that holds no request: start it with --enable-log-requests, and see docs/formats.md for the step "
