@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from trace_schema.columns import is_empty, words
 from trace_schema.fold.pairs import EARLY_S, Pairing, Pairs, followed_share
-from trace_schema.fold.units import FAILED, Ints, Mask, keys_of, units_of
+from trace_schema.fold.units import FAILED, Ints, Mask, coarseness, keys_of, units_of
 
 RETRY_WINDOW_S = 9.0
 """From the end of an attempt to its retry: clients wait at most 8 s (openai-python), and the network takes its time."""
@@ -98,6 +98,7 @@ class Joining:
         self.source: Words = np.full(self.units.number, None, object)
         self.certainty: Words = np.full(self.units.number, None, object)
         self.caller = [name for name in (*CALLER, "model") if not is_empty(attempts[name])]
+        self.early_s = max(EARLY_S, coarseness(self.units.end))
         self.sizes_tell: bool | None = None
 
     def take(self, rule: str, sure: str, keys: Ints, heads: Mask, window_s: tuple[float, float]) -> None:
@@ -130,7 +131,7 @@ class Joining:
             ("trace id", "trace_id", self.rules.retry_window_s),
         ):
             if not is_empty(self.attempts[name]):
-                self.take(rule, "certain", keys_of(self.attempts, [name], []), anyone, (EARLY_S, late))
+                self.take(rule, "certain", keys_of(self.attempts, [name], []), anyone, (self.early_s, late))
 
     def by_count(self) -> None:
         """Rule 3."""
@@ -144,7 +145,7 @@ class Joining:
 
     def by_guess(self) -> None:
         """Rules 4 and 5. A count of 0 says that no client library tried before; the code around it may have."""
-        window = (EARLY_S, self.rules.retry_window_s)
+        window = (self.early_s, self.rules.retry_window_s)
         if not is_empty(self.attempts["body_hash"]):
             unmarked = ~(self.units.count > 0)
             self.take("body hash", "inferred", self.content_keys("body_hash"), unmarked, window)
