@@ -136,10 +136,11 @@ def formats(action: str, name: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(known))
         return
+    width = max(map(len, known)) + 2
     for key, said in known.items():
-        click.echo(f"{key:12}{said['describes']}")
+        click.echo(f"{key:{width}}{said['describes']}")
         if key != "synthetic":
-            click.echo("".join(f"{'':12}  --option {k}={v}\n" for k, v in said["options"].items()), nl=False)
+            click.echo("".join(f"{'':{width}}  --option {k}={v}\n" for k, v in said["options"].items()), nl=False)
         elif action == "show":
             click.echo(synthetic_text(said))
 
