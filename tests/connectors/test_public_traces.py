@@ -266,7 +266,7 @@ def test_a_dynamo_event_of_a_tool_is_no_request(tmp_path: Path) -> None:
     path.write_bytes(json.dumps(tool).encode() + b"\n" + (TRACES / path.name).read_bytes())
     report = ingest([str(path)]).report
     assert report is not None
-    assert report.files[0].dropped == {"an event 'tool_end', which is no request_end": (1, [1])}
+    assert report.files[0].dropped == {"an event of a tool, not of a request": (1, [1])}
     assert report.files[0].rows_emitted == 4
 
 
@@ -354,6 +354,15 @@ def test_a_bad_row_is_dropped_alone_and_named(tmp_path: Path, name: str, row: by
     assert reason in found
     assert (count, rows) == (1, [5 if name.endswith("jsonl") else 6])
     assert (file.rows_emitted, file.rows_read) == (4, 5)
+
+
+def test_equal_offences_in_different_places_are_one_reason(tmp_path: Path) -> None:
+    path = tmp_path / "mooncake.jsonl"
+    wrong = [[*[1] * k, "x"] for k in range(30)]
+    path.write_bytes((TRACES / path.name).read_bytes() + b"".join(json_row(hash_ids=one) + b"\n" for one in wrong))
+    report = ingest([str(path)]).report
+    assert report is not None
+    assert [count for count, _ in report.files[0].dropped.values()] == [30]
 
 
 @pytest.mark.parametrize("name", TRACE_FORMATS)
