@@ -52,8 +52,10 @@ ADDED = {
     "policies": {
         "position": ("count", "its place in reports; the log's own policy is first"),
         "summary": ("", "what it does"),
+        "cuts_steps": ("", "an abort gives back what is left of the running step (oracle), which no engine can do"),
     },
     "possible": {
+        "cuts_steps": ("", "for policies that do: a little more is possible for them"),
         "phase": ("name", "of the calls that arrived in it; null: of all"),
         "calls": ("count", "eligible calls that figures count"),
         "delivered": ("count", "no policy delivers more of them"),

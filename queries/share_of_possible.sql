@@ -16,14 +16,15 @@ WITH served AS (
 ),
 beside AS (
     SELECT
-        s.policy, profile, fleet, seed, p.phase,
+        policy, profile, fleet, seed, p.phase,
         p.calls,
         coalesce(s.delivered, 0) AS delivered,
         p.delivered AS most,
         coalesce(s.on_time, 0) AS on_time,
         p.on_time AS most_on_time
     FROM possible AS p
-    JOIN served AS s USING (profile, fleet, seed)
+    JOIN policies USING (cuts_steps)
+    JOIN served AS s USING (profile, fleet, seed, policy)
     WHERE p.phase IS NOT DISTINCT FROM s.phase
 )
 SELECT

@@ -57,6 +57,8 @@ def most_calls(
     groups: Sequence[Mask],
     slo: float | None = None,
     until_s: float = np.inf,
+    *,
+    cut_short: bool = False,
 ) -> list[Possible]:
     """For each group of `calls`, the most that can be delivered of it, and delivered on time.
 
@@ -74,6 +76,8 @@ def most_calls(
         Seconds from its arrival within which a call is on time; None: the timeout of its client.
     until_s
         When the run is cut.
+    cut_short
+        Aborts may end a step's work for a row in mid-step, as `oracle` detection has it, and no engine can.
 
     Raises BadConfig for engines that cannot be one fleet.
     """
@@ -82,7 +86,6 @@ def most_calls(
     needs = needs_of(calls, engines, arrivals.earliest_s)
     windows = windows_of(calls, policies, engines, needs, arrivals, slo, until_s)
     eligible = eligible_calls(calls, policies[0], engines) & ~needs.too_long
-    cut_short = any(policy.cancellation.detection == "oracle" for policy in policies)
     return [bound(needs, windows, engines, group & eligible, cut_short) for group in groups]
 
 

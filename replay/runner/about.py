@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 
 from queries import views_sql
 from replay.policies.catalogue import CATALOGUE
-from replay.runner.ceiling import possible_table
+from replay.runner.ceiling import Counted, cuts_steps, possible_table
 from replay.runner.cells import Cell
 from replay.runner.plan import Plan
 from replay.runner.store import Store
@@ -45,6 +45,7 @@ def describe_run(plan: Plan, store: Store) -> None:
                 "policy": [p.name for p in plan.policies],
                 "position": pa.array(range(len(plan.policies)), pa.int32()),
                 "summary": summaries,
+                "cuts_steps": [cuts_steps(p) for p in plan.policies],
             }
         ),
     )
@@ -59,10 +60,8 @@ def describe_run(plan: Plan, store: Store) -> None:
         ),
     )
     store.write_table("profiles.parquet", profiles_table(plan.cells))
-    possible = possible_table(
-        plan.cells, plan.parts.calls, plan.phases, experiment.slo_s, run_cut(plan), experiment.warmup_s
-    )
-    store.write_table("possible.parquet", possible)
+    counted = Counted(plan.phases, experiment.slo_s, run_cut(plan), experiment.warmup_s)
+    store.write_table("possible.parquet", possible_table(plan.cells, plan.parts.calls, counted))
     store.write_table("observed.parquet", plan.trace.calls.select(list(OBSERVED)).replace_schema_metadata(None))
     settings = {key: {"value": value, "source": source} for key, (value, source) in plan.sources.items()}
     store.write("config.resolved.yaml", yaml.safe_dump(settings, sort_keys=True).encode())

@@ -20,7 +20,8 @@ ONCE = Client(max_attempts=1)
 
 
 def possible(calls: pa.Table, policy: Policy, engines: list[Profile]) -> Possible:
-    (found,) = most_calls(calls, [policy], engines, [np.ones(calls.num_rows, bool)])
+    cut_short = policy.cancellation.detection == "oracle"
+    (found,) = most_calls(calls, [policy], engines, [np.ones(calls.num_rows, bool)], cut_short=cut_short)
     return found
 
 

@@ -54,7 +54,10 @@ def write_run(root: Path, cells: dict[tuple[str, int], dict[str, Rows]], **run: 
     store = Store(str(root))
     store.create()
     policies = list(dict.fromkeys(policy for policy, _ in cells))
-    store.write_table("policies.parquet", pa.table({"policy": policies, "position": range(len(policies))}))
+    store.write_table(
+        "policies.parquet",
+        pa.table({"policy": policies, "position": range(len(policies)), "cuts_steps": [False] * len(policies)}),
+    )
     phases = {"phase": ["before", "during", "after"], "start_s": [0.0, 10.0, 20.0], "end_s": [10.0, 20.0, None]}
     store.write_table("phases.parquet", pa.table(phases))
     profiles = {"profile": ["p"], "source": ["measured"], "error": ["3%"], "num_blocks": [101], "block_size": [16]}
@@ -73,7 +76,7 @@ def write_run(root: Path, cells: dict[tuple[str, int], dict[str, Rows]], **run: 
         "run.parquet", pa.table({k: pa.array([v], types.get(k, pa.float64())) for k, v in settings.items()})
     )
     seeds = list(dict.fromkeys(seed for _, seed in cells))
-    most = {"phase": None, "calls": 5, "delivered": 4, "on_time": 2}
+    most = {"cuts_steps": False, "phase": None, "calls": 5, "delivered": 4, "on_time": 2}
     possible = [{"profile": p, "fleet": f, "seed": s, **most} for p, f in PLACES for s in seeds]
     store.write_table("possible.parquet", pa.Table.from_pylist(possible))
     observed = {"call_id": [0, 1], "arrival_s": [1.0, 11.0], "tenant": ["acme", None], "observed_attempts": [1, 3],

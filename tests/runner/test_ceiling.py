@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import replay
 from queries import run_query, run_sql
-from replay.runner.ceiling import possible_table
+from replay.runner.ceiling import Counted, possible_table
 
 SHORT_OF_TIME = {"calls": 500, "client_timeout_s": 8, "user_cancel_rate": 0.1, "overload_s": 5, "overload_start_s": 2}
 
@@ -34,6 +33,8 @@ def test_no_policy_of_the_catalogue_is_beyond_what_is_possible(profile: str, rat
         assert row["possible_on_time"] <= row["possible_delivered"] <= row["calls"]
         assert row["share_delivered_high"] <= 1.0
         assert row["share_on_time_high"] <= 1.0
+    kinds = run_sql(str(tmp_path / "run"), "SELECT DISTINCT cuts_steps FROM possible ORDER BY ALL")
+    assert kinds["cuts_steps"].to_pylist() == [False, True]  # perfect_immediate_cancel does
 
 
 def test_parts_of_a_trace_add_up(run_directory: Path) -> None:
@@ -51,5 +52,4 @@ def test_parts_of_a_trace_add_up(run_directory: Path) -> None:
 
 
 def test_without_cells_there_is_no_row() -> None:
-    assert possible_table([], [], [], None, None, 0.0).num_rows == 0
-    assert isinstance(possible_table([], [], [], None, None, 0.0), pa.Table)
+    assert possible_table([], [], Counted([])).num_rows == 0
