@@ -29,7 +29,7 @@ ROW_BYTES = 4 * BLOCK_BYTES
 """A longer row with quoted line breaks is not read."""
 
 NUMBERS = (pa.int64(), pa.float64())
-TIMES = (pa.float64(), pa.timestamp("ns"), pa.timestamp("ns", "UTC"))
+TIMES = (*NUMBERS, pa.timestamp("ns"), pa.timestamp("ns", "UTC"))
 TEXTS = ()
 """Types that a column may be of, whichever all of its first values are of first; else text."""
 
@@ -127,6 +127,7 @@ class Reader:
                 self.types = fitting(self.parsed(sample, dict.fromkeys(self.used, pa.string()), quoted), self.used)
             table = self.parsed(block, self.types, quoted)
         except pa.ArrowInvalid:
+            self.types = {}
             return None
         return None if quoted and table.num_rows != block.rstrip().count(b"\n") + 1 else table
 

@@ -23,6 +23,10 @@ ISO = (
 UNIX_SECONDS_LEAST = 1e8
 """Times from here on are taken as seconds since 1970, smaller ones as seconds from the start of the log."""
 SECONDS_MOST = 1e11
+FINER_UNITS = {"ms": 1e3, "us": 1e6, "ns": 1e9}
+"""How many of them are a second."""
+CENTURY_S = (946_684_800.0, 4_102_444_800.0)
+"""2000 and 2100, as seconds since 1970."""
 UNFIT = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
 NEEDED = ("arrival_s", "prompt_tokens")
 TRUE, FALSE = ("true", "t", "1", "yes"), ("false", "f", "0", "no")
@@ -257,9 +261,10 @@ def times(
 ) -> tuple[pa.Array, pa.Array]:
     """(seconds as logged, nanoseconds since 1970 where those are absolute).
 
-    From numbers, timestamps or ISO 8601 texts, which are taken as UTC where they name no zone.
+    From numbers, timestamps or ISO 8601 texts, which are taken as UTC where they name no zone. Numbers are seconds;
+    where all of them would be of this century as milli-, micro- or nanoseconds since 1970, they are those.
     """
-    array = as_timestamps(as_array(values))
+    array = of_finer_unit(as_timestamps(as_array(values)))
     if pa.types.is_timestamp(array.type):
         seconds, unix_ns = of_timestamps(array)
         if all_within(seconds, UNIX_SECONDS_LEAST, SECONDS_MOST):
@@ -295,6 +300,20 @@ def as_timestamps(array: pa.Array) -> pa.Array:
     return array
 
 
+def of_finer_unit(array: pa.Array) -> pa.Array:
+    """Numbers that count finer units than seconds since 1970 as timestamps; others as is."""
+    if pa.types.is_timestamp(array.type):
+        return array
+    numbers = as_floats(array)
+    if not numbers.null_count and len(numbers) and pc.min(numbers).as_py() > SECONDS_MOST:
+        for unit, per_second in FINER_UNITS.items():
+            if all_within(numbers, per_second * CENTURY_S[0], per_second * CENTURY_S[1]):
+                if pa.types.is_integer(array.type):
+                    return array.cast(pa.int64()).cast(pa.timestamp(unit))
+                return as_ns(numbers, per_second).cast(pa.timestamp("ns"))
+    return array
+
+
 def of_timestamps(array: pa.Array) -> tuple[pa.Array, pa.Array]:
     """(seconds, nanoseconds) since 1970."""
     count = array.cast(pa.int64())
@@ -320,11 +339,11 @@ def of_iso(array: pa.Array) -> tuple[pa.Array, pa.Array]:
     return seconds, pc.add(pc.multiply(within_ns(whole, 1), 10**9), digits)
 
 
-def as_ns(seconds: pa.Array) -> pa.Array:
-    """Whole seconds and their parts apart, so that no digit is lost that they have."""
-    whole = pc.floor(seconds)
-    parts = pc.round(pc.multiply(pc.subtract(seconds, whole), 1e9)).cast(pa.int64(), safe=False)
-    return pc.add(pc.multiply(within_ns(whole, 1).cast(pa.int64(), safe=False), 10**9), parts)
+def as_ns(times: pa.Array, per_second: float = 1.0) -> pa.Array:
+    """Whole units and their parts apart, so that no digit is lost that they have."""
+    whole, ns = pc.floor(times), 1e9 / per_second
+    parts = pc.round(pc.multiply(pc.subtract(times, whole), ns)).cast(pa.int64(), safe=False)
+    return pc.add(pc.multiply(within_ns(whole, int(per_second)).cast(pa.int64(), safe=False), int(ns)), parts)
 
 
 def within_ns(count: pa.Array, per_second: int) -> pa.Array:

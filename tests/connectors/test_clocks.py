@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from connectors.rows import attempts_of
+from replay.errors import BadInput
 from replay.ingest import ingest, resolution
 
 
@@ -64,3 +65,23 @@ def test_one_list_that_is_none_drops_its_row_alone() -> None:
     assert batch.attempts["block_hashes"].to_pylist() == [[1, 2**64 - 1], None]
     assert batch.dropped.reasons == {"block_hashes is not of type list<item: uint64>": (2, [2, 4])}
     assert batch.attempts.schema.field("block_hashes").type == pa.list_(pa.uint64())
+
+
+@pytest.mark.parametrize("times", [
+    ("1715299200250", "1715299201500"),
+    ("1715299200250000", "1715299201500000"),
+    ("1715299200250000000", "1715299201500000000"),
+    ("1715299200250.0", "1715299201500.0"),
+], ids=["milliseconds", "microseconds", "nanoseconds", "with a fraction"])  # fmt: skip
+def test_numbers_that_count_finer_units_since_1970_are_those(tmp_path: Path, times: list[str]) -> None:
+    assert arrivals(tmp_path / "log.csv", *times) == [0.0, 1.25]
+    lines = "".join(f'{{"arrival_s": {time}, "prompt_tokens": 5}}\n' for time in times)
+    (tmp_path / "log.jsonl").write_text(lines)
+    assert ingest([str(tmp_path / "log.jsonl")]).calls["arrival_s"].to_pylist() == [0.0, 1.25]
+
+
+def test_large_numbers_that_are_no_time_of_this_century_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("arrival_s,prompt_tokens\n86400000000000,5\n")
+    with pytest.raises(BadInput, match="too large for seconds"):
+        ingest([str(path)])
