@@ -1,7 +1,13 @@
 -- For each workload and variant: which policy to take and why, and whether the benchmark's advice holds there.
 -- The best is the one that saves most GPU time net of its polls; the fallback is the best that polls.
--- tables: summary (of cancellation_summary)
-WITH best AS (
+-- Lazy KV does harm unless the whole interval says that those who stay are served sooner by it.
+-- tables: summary (of cancellation_summary), effects (of cancellation_effect_isolation)
+WITH lazy AS (
+    SELECT workload, variant, survivor_mean_later_ms, survivor_mean_later_ms_high, survivor_p95_later_ms,
+        kv_wasted_more_request_ms AS lazy_strands
+    FROM effects WHERE part = 'grid' AND effect = 'KV released late'
+),
+best AS (
     SELECT
         workload, variant,
         arg_max(policy, net_saved_gpu_ms) FILTER (policy LIKE 'p%' AND policy <> 'perfect_immediate_cancel') AS take,
@@ -14,12 +20,6 @@ WITH best AS (
         max(post_cancel_gpu_ms) FILTER (policy = 'no_cancel_handling') AS unhandled,
         max(busy_gpu_ms) FILTER (policy = 'no_cancel_handling') AS busy,
         max(survivor_p95_saved_ms) FILTER (policy = 'push_cancel') AS push_p95_saved,
-        max(survivor_p95_s) FILTER (policy = 'push_cancel_lazy_kv')
-            - max(survivor_p95_s) FILTER (policy = 'push_cancel') AS lazy_p95_s,
-        max(survivor_mean_s) FILTER (policy = 'push_cancel_lazy_kv')
-            - max(survivor_mean_s) FILTER (policy = 'push_cancel') AS lazy_mean_s,
-        max(kv_wasted_request_ms) FILTER (policy = 'push_cancel_lazy_kv')
-            - max(kv_wasted_request_ms) FILTER (policy = 'push_cancel') AS lazy_strands,
         max(held_slot_gpu_ms) FILTER (policy = 'push_cancel_no_repack') AS held,
         -- The cost of a look at which polling four times as often saves as much as it costs.
         max(gap_to_push_gpu_ms) FILTER (policy = 'poll_every_4')
@@ -42,6 +42,7 @@ SELECT
     fallback_saves AS fallback_saves_gpu_ms,
     poll_4_saves AS poll_4_saves_gpu_ms,
     poll_8_saves AS poll_8_saves_gpu_ms,
+    lazy_strands AS lazy_strands_request_ms,
     2.0 * lag_costs / nullif(looks_cost, 0) AS poll_cost_us_at_which_4_equals_1,
     CASE WHEN push_saves >= fallback_saves THEN 'holds' ELSE 'does not hold' END AS advice_push_first,
     printf('push %s, best poll %s GPU-ms', format('{:,}', push_saves::BIGINT), format('{:,}', fallback_saves::BIGINT))
@@ -49,9 +50,10 @@ SELECT
     CASE WHEN fallback = 'poll_every_4' THEN 'holds' ELSE 'does not hold' END AS advice_poll_4_fallback,
     printf('%s keeps %.2f%% of what push saves, poll_every_4 %.2f%%', fallback, 100 * fallback_saves / push_saves,
         100 * poll_4_saves / push_saves) AS advice_poll_4_fallback_found,
-    CASE WHEN lazy_strands > 0 AND lazy_mean_s >= -1e-3 THEN 'holds' ELSE 'does not hold' END AS advice_never_lazy_kv,
+    CASE WHEN lazy_strands > 0 AND coalesce(survivor_mean_later_ms_high, survivor_mean_later_ms) >= 0 THEN 'holds' ELSE 'does not hold' END AS advice_never_lazy_kv,
     printf('lazy KV strands %s request-ms more; survivors wait %+.1f ms (mean), %+.1f ms (p95)',
-        format('{:,}', lazy_strands::BIGINT), 1e3 * lazy_mean_s, 1e3 * lazy_p95_s) AS advice_never_lazy_kv_found
+        format('{:,}', lazy_strands::BIGINT), survivor_mean_later_ms, survivor_p95_later_ms) AS advice_never_lazy_kv_found
 FROM best JOIN (SELECT DISTINCT workload, variant, batch_cost, model, preemption, cancel_delay_ms FROM summary)
     USING (workload, variant)
+JOIN lazy USING (workload, variant)
 ORDER BY variant <> 'benchmark', variant, workload

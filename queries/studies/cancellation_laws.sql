@@ -67,4 +67,4 @@ laws AS (
     SELECT 8, 'the recovery score is near-linear in the cancelled calls', 'r2 >= 0.95',
         printf('r2 of %.4f at least', min(linear_r2)), min(linear_r2) >= 0.95 FROM sweep
 )
-SELECT law, bound, found, CASE WHEN holds THEN 'holds' ELSE 'does not hold' END AS verdict FROM laws ORDER BY position
+SELECT law AS claim, bound AS said, found, CASE WHEN holds THEN 'holds' ELSE 'does not hold' END AS verdict FROM laws ORDER BY position

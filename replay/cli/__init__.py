@@ -11,11 +11,11 @@ from typing import NoReturn
 
 import click
 
-from replay.cli import answers, cluster, engines, machine, profiles, runs, traces
+from replay.cli import answers, cluster, engines, machine, profiles, runs, studies, traces
 from replay.cli.group import BAD_DATA, FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, cli
 from replay.errors import BadConfig, BadInput, ClusterUnreachable, UserError
 
-__all__ = ["answers", "cli", "cluster", "engines", "machine", "main", "profiles", "runs", "traces"]
+__all__ = ["answers", "cli", "cluster", "engines", "machine", "main", "profiles", "runs", "studies", "traces"]
 
 
 def fail(message: str, code: int) -> NoReturn:

@@ -36,7 +36,7 @@ LENGTHENED = "moderate_cancel_rate"
 LENGTHS = (0.5, 1.0, 2.0, 4.0)
 """By so much."""
 TIGHT_POOL = 0.8
-"""KV blocks of the variant with preemption: this share of what the workload would hold at most, were no user to leave."""
+"""KV blocks of the variant with preemption: this share of what the workload would hold were no user to leave."""
 NETWORK = {"gateway_engine_s": 0.005, "cancel_s": 0.2}
 """Of the variant with a network: a cancel passes more hops, and waits in more queues, than a request."""
 
@@ -45,10 +45,10 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     """One of the benchmark's limits lifted, or none."""
 
     name: str
-    batch_cost: str
     model: str
     profile: str
     """Profile's name, or the file that holds it."""
+    batch_cost: str = "calibrated"
     network: Mapping[str, float] = {}
     tight: bool = False
     """Whether the KV pool is too small for the workload."""
@@ -68,18 +68,19 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
 
 def variants(root: Path) -> list[Variant]:
     """The benchmark's own setting first."""
-    calibrated = {"batch_cost": "calibrated"}
     return [
         Variant(
-            name="benchmark", batch_cost="linear", model="7B", profile=engine_file(root / "engines", linear()), preemption="none"
+            name="benchmark",
+            batch_cost="linear",
+            model="7B",
+            profile=engine_file(root / "engines", linear()),
+            preemption="none",
         ),
-        Variant(name="calibrated", model="8B", profile=SMALL, **calibrated),
-        Variant(name="medium_model", model="32B", profile=MEDIUM, **calibrated),
-        Variant(name="large_model", model="70B", profile=LARGE, **calibrated),
-        Variant(
-            name="preemption", model="8B", profile=SMALL, tight=True, preemption="forced", **calibrated
-        ),
-        Variant(name="network_delay", model="8B", profile=SMALL, network=NETWORK, **calibrated),
+        Variant(name="calibrated", model="8B", profile=SMALL),
+        Variant(name="medium_model", model="32B", profile=MEDIUM),
+        Variant(name="large_model", model="70B", profile=LARGE),
+        Variant(name="preemption", model="8B", profile=SMALL, tight=True, preemption="forced"),
+        Variant(name="network_delay", model="8B", profile=SMALL, network=NETWORK),
     ]
 
 
@@ -174,8 +175,10 @@ def tables_of(root: Path, scenarios: list[Scenario], on_progress: Callable[[floa
     replays = gathered(root, scenarios, "cancellation_by_replay", on_progress)
     tables = basis(scenarios, replays, POLICIES, "cancellation_figures")
     tables["summary"] = ask("cancellation_summary", tables)
-    tables["decision_map"] = ask("cancellation_decision_map", tables)
     tables["effect_isolation"] = tables["effects"] = ask("cancellation_effect_isolation", tables)
+    tables["decision_map"] = ask("cancellation_decision_map", tables)
+    tables["advice"] = ask("cancellation_advice", tables)
     tables["cancel_rate_sweep"] = tables["sweep"] = ask("cancellation_sweep", tables)
     tables["laws"] = ask("cancellation_laws", tables)
+    tables["verdicts"] = ask("cancellation_verdicts", tables)
     return tables

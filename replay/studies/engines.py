@@ -13,7 +13,7 @@ import numpy as np
 from replay.engine import simulate
 from replay.ingest import made_trace
 from replay.policies.knobs import Client, Policy
-from replay.profiles.loader import find_profile, save_profile
+from replay.profiles.loader import save_profile
 from replay.profiles.profile import EngineSettings, Profile, StepTime
 
 SMALL = "h100-sxm/llama-3.1-8b/tp1/bf16/vllm"
@@ -38,8 +38,8 @@ def linear() -> Profile:
     """The cancellation benchmark's engine: a step takes `STEP_S + ROW_S * rows`, whatever is in it.
 
     The benchmark says that steps are linear in the batch and that nothing is preempted, and publishes no numbers. Those
-    here are of a 7B on a GPU that decodes 90 tokens a second alone and 600 in a batch of 16. Admission asks for room for
-    the whole response.
+    here are of a 7B on a GPU that decodes 90 tokens a second alone and 600 in a batch of 16. Admission asks for room
+    for the whole response.
     """
     return Profile(
         name="linear",

@@ -64,10 +64,7 @@ def plan_of(scenario: Scenario, seeds: int, calls: list[pa.Table]) -> Plan:
         Partition(index=first + seed, name=f"seed {seed}", calls=trace.calls.num_rows)
         for seed, trace in enumerate(traces)
     ]
-    cells = [
-        msgspec.structs.replace(cell, partition=first + cell.seed, run=scenario.run)
-        for cell in plan.cells
-    ]
+    cells = [msgspec.structs.replace(cell, partition=first + cell.seed, run=scenario.run) for cell in plan.cells]
     return dataclasses.replace(plan, parts=Parted(parts, calls), cells=cells)
 
 
@@ -92,4 +89,3 @@ def facets_table(scenarios: Sequence[Scenario]) -> pa.Table:
     """A row for each scenario: its name, its place, and what it stands for."""
     rows = [{"scenario": one.name, "position": place, **one.facets} for place, one in enumerate(scenarios)]
     return pa.Table.from_pylist(rows)
-
