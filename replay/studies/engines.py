@@ -29,7 +29,7 @@ PACED_CALLS = 400
 """Calls from which the pace of responses is measured."""
 FULL = (0.2, 0.8)
 """Shares of their completions between which the engine is full: before it fills, after it drains."""
-STEP_S, ROW_S = 0.010, 0.001
+STEP_S, ROW_S = 0.005, 0.002
 POOL_BLOCKS = 5_000
 """Room for 32 calls of 2,500 tokens."""
 
@@ -38,7 +38,7 @@ def linear() -> Profile:
     """The cancellation benchmark's engine: a step takes `STEP_S + ROW_S * rows`, whatever is in it.
 
     The benchmark says that steps are linear in the batch and that nothing is preempted, and publishes no numbers. Those
-    here are of a 7B on a GPU that decodes 90 tokens a second alone and 600 in a batch of 16. Admission asks for room
+    here are of a 7B on a GPU that decodes 143 tokens a second alone and 432 in a batch of 16. Admission asks for room
     for the whole response.
     """
     return Profile(

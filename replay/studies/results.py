@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow as pa
 from queries import run_query
 from queries.studies import ask
 from replay.files import write_whole
+from replay.machine import available_cpus
 from replay.report.compare import interval
 from replay.report.tables import render
 from replay.studies.scenarios import Scenario, facets_table
@@ -20,11 +22,12 @@ Tables = dict[str, pa.Table]
 
 def gathered(root: Path, scenarios: Sequence[Scenario], query: str, on_progress: Callable[[float], None]) -> pa.Table:
     """The rows of a named query on every run of a study, with the column `scenario`."""
-    found = []
-    for done, scenario in enumerate(scenarios):
-        rows = run_query(str(root / scenario.run), query)
-        found.append(rows.append_column("scenario", pa.array([scenario.name] * rows.num_rows, pa.string())))
-        on_progress((done + 1) / len(scenarios))
+    with ThreadPoolExecutor(available_cpus()) as pool:
+        asked = pool.map(lambda scenario: run_query(str(root / scenario.run), query), scenarios)
+        found = []
+        for scenario, rows in zip(scenarios, asked, strict=True):
+            found.append(rows.append_column("scenario", pa.array([scenario.name] * rows.num_rows, pa.string())))
+            on_progress(len(found) / len(scenarios))
     return pa.concat_tables(found)
 
 
