@@ -57,7 +57,7 @@ SWEEPS: Mapping[str, Sequence[float]] = {
 
 
 def scenarios(root: Path, quick: bool) -> list[Scenario]:
-    """Every load on every engine, and the sweeps on one of them; in short, of each sweep its first and last value."""
+    """Every load on every engine, and the sweeps on one of them; in short, of each sweep three values."""
     return [
         *(
             scenario("map", load, f"{engine}-load-{load:.2f}", engine=engine, load=load, policies=POLICIES)
@@ -67,7 +67,7 @@ def scenarios(root: Path, quick: bool) -> list[Scenario]:
         *(
             scenario(part, value, f"{part.replace('_', '-')}-{value:g}", **changed(part, value))
             for part, values in SWEEPS.items()
-            for value in ((values[0], values[-1]) if quick else values)
+            for value in (sorted({values[0], values[len(values) // 2], values[-1]}) if quick else values)
         ),
     ]
 

@@ -220,8 +220,9 @@ def delays(rows: Rows, colours: Mapping[str, str]) -> Titled:
 def caching(cached: Rows, plain: Rows) -> Titled:
     """Cancellation alone with prefix caching and without."""
     bars, gains = [], []
-    for row in (row for row in cached if row["policy"] == RETRIES):
-        bare = next(r for r in plain if r["policy"] == RETRIES and r["max_attempts"] == row["max_attempts"])
+    without = {row["max_attempts"]: row for row in plain if row["policy"] == RETRIES}
+    for row in (row for row in cached if row["policy"] == RETRIES and row["max_attempts"] in without):
+        bare = without[row["max_attempts"]]
         gains.append(row[DELIVERED] - bare[DELIVERED])
         for shown, said, colour in ((bare, "off", WASTE["abandoned"]), (row, "on", USEFUL)):
             label, note = f"{row['max_attempts']} attempts, caching {said}", percent(shown["salvaged_frac"] or 0.0)
