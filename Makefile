@@ -43,8 +43,10 @@ check: $(READY) ## Lint, types, imports, generated pages
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/generate_docs.py --check
 
-bench: $(READY) ## Speed of the engine: calls and steps per CPU second, peak memory
+bench: $(READY) ## Speed of the engine and of ingest per CPU second, peak memory
 	$(BIN)/python scripts/bench_engine.py
+	@echo
+	$(BIN)/python scripts/bench_ingest.py
 
 docs: $(READY) ## Write the generated pages of docs/
 	$(BIN)/python scripts/generate_docs.py

@@ -45,10 +45,12 @@ class Batch:
 
     attempts: pa.Table
     dropped: Dropped
+    shared: int = 0
+    """Attempts that stand in the row of the one before: a gateway writes its own tries into one line."""
 
     @property
     def rows_read(self) -> int:
-        return int(self.attempts.num_rows) + self.dropped.total
+        return int(self.attempts.num_rows) - self.shared + self.dropped.total
 
 
 class Connector(Protocol):
@@ -56,6 +58,9 @@ class Connector(Protocol):
 
     One whose class has a record `Options` (a msgspec.Struct of defaults) is made from such a record: what the user must
     be able to say because the file does not, as with `--option hash_block_tokens=16`.
+
+    One may say two things more. `sees = "engine"`: its rows are what an engine ran, so that they complete those of a
+    gateway. `notes(attempts)`: what this file cannot show, and the setting that would make it, a sentence each.
     """
 
     name: str

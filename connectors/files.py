@@ -2,57 +2,68 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, BinaryIO, TypeVar, cast
 
 import msgspec
 import pyarrow as pa
 
 from connectors.base import Dropped
+from connectors.digests import raw
+from connectors.json_values import SNIFFED_LINES as SNIFFED_LINES
+from connectors.json_values import UNDECODABLE as UNDECODABLE
+from connectors.json_values import as_lines
+from connectors.json_values import first_object as first_object
 from trace_schema.errors import BadInput
 
-BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 4 << 20
+"""Larger ones cost more than they save: their memory is new each time."""
 PART_BYTES = 64 << 10
 """At most so much is lost where compressed data break off."""
 LINE_BYTES = 64 << 20
 """A longer line is read as several, so that a file without lines need not fit into memory."""
-SNIFFED_LINES = 20
-GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+GZIP, ZSTD, BZIP2 = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh"
 UTF8_MARK, UTF16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 CUT_SHORT = "the file ends in the middle of compressed data, or they are damaged"
 BROKEN = (OSError, EOFError, zlib.error)
-UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 T = TypeVar("T")
 
 
-def open_bytes(path: str) -> BinaryIO:
-    """The decompressed content of a file (gzip and zstd are known by their first bytes). Raises BadInput."""
+@contextmanager
+def open_bytes(path: str) -> Iterator[BinaryIO]:
+    """The decompressed content of a file (gzip, zstd and bzip2 are known by their first bytes). Raises BadInput."""
     try:
-        with open(path, "rb") as file:
-            magic = file.read(4)
+        file = raw(path)
     except OSError as error:
         raise BadInput.at(path, f"cannot be read: {error.strerror}") from error
-    if magic.startswith(GZIP):
-        return cast(BinaryIO, gzip.open(path, "rb"))
-    if magic == ZSTD:
-        return cast(BinaryIO, io.BufferedReader(cast(Any, pa.input_stream(path, compression="zstd"))))
-    return open(path, "rb")
+    with file:
+        magic = file.peek(4)
+        if magic.startswith(GZIP):
+            yield cast(BinaryIO, gzip.GzipFile(fileobj=file))
+        elif magic.startswith(ZSTD):
+            yield cast(BinaryIO, io.BufferedReader(cast(Any, pa.input_stream(file, compression="zstd"))))
+        elif magic.startswith(BZIP2):
+            yield cast(BinaryIO, bz2.BZ2File(file))
+        else:
+            yield file
 
 
-def fill(file: Any) -> tuple[bytes, bool]:
+def fill(file: Any) -> tuple[list[bytes], bool]:
     """(the next bytes of a file, whether it breaks off after them)."""
-    parts, size = [], 0
+    parts, size = list[bytes](), 0
     try:
         while size < BLOCK_BYTES and (part := file.read1(PART_BYTES)):
             parts.append(part)
             size += len(part)
     except BROKEN:
-        return b"".join(parts), True
-    return b"".join(parts), False
+        return parts, True
+    return parts, False
 
 
 def blocks(path: str) -> Iterator[bytes | None]:
@@ -60,25 +71,35 @@ def blocks(path: str) -> Iterator[bytes | None]:
     rest, at_start = b"", True
     with open_bytes(path) as file:
         while True:
-            data, broken = fill(file)
-            text = rest + data
-            if at_start:
-                text, at_start = text.removeprefix(UTF8_MARK), False
-            end = text.rfind(b"\n") + 1
-            if not broken and (not data or (not end and len(text) >= LINE_BYTES)):
-                end = len(text)
-            rest = text[end:]
-            if end:
-                yield text[:end]
+            parts, broken = fill(file)
+            lines, rest = whole_lines([rest, *parts])
+            if not broken and (not parts or (not lines and len(rest) >= LINE_BYTES)):
+                lines, rest = rest, b""
+            if lines:
+                yield lines.removeprefix(UTF8_MARK) if at_start else lines
+                at_start = False
             if broken:
                 yield None
-            if broken or not data:
+            if broken or not parts:
                 return
+
+
+def whole_lines(parts: list[bytes]) -> tuple[bytes, bytes]:
+    """(all lines that have an end, what follows)."""
+    for k in reversed(range(len(parts))):
+        end = parts[k].rfind(b"\n") + 1
+        if end:
+            return b"".join([*parts[:k], parts[k][:end]]), b"".join([parts[k][end:], *parts[k + 1 :]])
+    return b"", b"".join(parts)
 
 
 def head(path: str) -> bytes:
     """The first lines of a file's content. Raises BadInput when it has none that can be read as UTF-8 could be."""
-    first = next(blocks(path), b"")
+    parts = blocks(path)
+    first = next(parts, b"")
+    if first and len(first) < BLOCK_BYTES // 2:
+        # A last line without an end is a block of its own; an object over many lines ends with it.
+        first += next(parts, b"") or b""
     if first is None:
         raise BadInput.at(path, f"no whole line can be read: {CUT_SHORT}")
     if first.startswith(UTF16_MARKS):
@@ -86,24 +107,20 @@ def head(path: str) -> bytes:
     return first
 
 
-def first_object(head: bytes) -> dict[str, Any] | None:
-    """The first of a file's first lines that is a JSON object."""
-    for line in head.split(b"\n", SNIFFED_LINES)[:SNIFFED_LINES]:
-        try:
-            found = msgspec.json.decode(line)
-        except UNDECODABLE:
-            continue
-        if isinstance(found, dict):
-            return found
-    return None
+def json_blocks(path: str) -> Iterator[bytes | None]:
+    """`blocks` of JSON lines; arrays, and objects laid out otherwise, as a line for each value."""
+    return as_lines(blocks(path))
 
 
 def objects(
     path: str, decoder: msgspec.json.Decoder[T], reason_of: Callable[[Exception], str]
 ) -> Iterator[tuple[list[T], list[int], Dropped]]:
-    """(objects, their 1-based line numbers, lines that hold none) of JSON lines, many at a time; blank lines aside."""
+    """(objects, their 1-based line numbers, lines that hold none) of JSON lines, many at a time; blank lines aside.
+
+    Of JSON that is laid out otherwise, the k-th value counts as line k.
+    """
     first = 1
-    for block in blocks(path):
+    for block in json_blocks(path):
         dropped = Dropped()
         if block is None:
             dropped.add(CUT_SHORT, first)
@@ -150,14 +167,16 @@ def reason_of(error: Exception) -> str:
 
 
 class WholeLines(io.RawIOBase):
-    """A file as UTF-8 text in whole lines. Bytes that are not UTF-8 stand as `\\xfc`; `broken` once it breaks off.
+    """A file, or `blocks` of one, as UTF-8 text in whole lines. Bytes that are not UTF-8 stand as `\\xfc`.
+
+    `broken` once it breaks off.
 
     `last` is a line that is put after the file's own.
     """
 
-    def __init__(self, path: str, last: bytes = b"") -> None:
+    def __init__(self, lines: str | Iterator[bytes | None], last: bytes = b"") -> None:
         self.last = last
-        self.blocks = blocks(path)
+        self.blocks = blocks(lines) if isinstance(lines, str) else lines
         self.ready = memoryview(b"")
         self.broken = False
 

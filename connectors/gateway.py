@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import attrgetter
-from typing import Any
 
 import msgspec
-import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from connectors.base import Batch, Dropped
-from connectors.files import first_object, objects, reason_of
+from connectors.files import first_object
 from connectors.rows import attempts_of
+from connectors.typed_lines import Rows, tables
 
 
 class Line(msgspec.Struct, gc=False):
@@ -43,6 +43,25 @@ class Line(msgspec.Struct, gc=False):
     timeout_s: float | None = None
     """Timeout that the client announced."""
 
+    def __post_init__(self) -> None:
+        self.call = str(self.call)
+
+
+WHOLE, PART, TEXT = pa.int64(), pa.float64(), pa.string()
+NAMED = pa.schema(
+    [
+        pa.field("call", TEXT, nullable=False),
+        pa.field("prompt", WHOLE),
+        pa.field("start", PART, nullable=False),
+        pa.field("status", TEXT, nullable=False),
+        *((key, WHOLE) for key in ("attempt", "output", "tokens", "priority")),
+        *((key, PART) for key in ("end", "first", "timeout_s")),
+        *((key, TEXT) for key in ("rid", "tenant", "client", "session", "model", "idempotency_key")),
+        ("stream", pa.bool_()),
+    ]
+)
+NUMBERED = NAMED.set(0, pa.field("call", WHOLE, nullable=False))
+"""Calls may have names or numbers."""
 
 KEYS = {
     "retry_group": "call", "retry_index": "attempt", "prompt_tokens": "prompt", "output_tokens": "output",
@@ -64,13 +83,12 @@ class Gateway:
         return len({"call", "start", "status", "prompt"} & first.keys()) / 4 if first else 0.0
 
     def read(self, path: str) -> Iterator[Batch]:
-        for batch, rows, dropped in objects(path, msgspec.json.Decoder(Line), reason_of):
-            yield self.attempts(batch, rows, path, dropped)
+        for table, rows, dropped in tables(path, NAMED, Line, NUMBERED):
+            yield self.attempts(table, rows, path, dropped)
 
-    def attempts(self, batch: list[Line], rows: list[int], path: str, dropped: Dropped) -> Batch:
-        columns: dict[str, Any] = {name: list(map(attrgetter(key), batch)) for name, key in KEYS.items()}
-        columns["e2e_s"] = [None if x.end is None else x.end - x.start for x in batch]
-        columns["ttft_s"] = [None if x.first is None else x.first - x.start for x in batch]
-        return attempts_of(
-            columns, np.asarray(rows, np.int64), source_format=self.name, source_file=path, dropped=dropped
-        )
+    def attempts(self, table: pa.Table, rows: Rows, path: str, dropped: Dropped) -> Batch:
+        columns = {name: table[key].combine_chunks() for name, key in KEYS.items()}
+        columns["retry_index"] = pc.fill_null(columns["retry_index"], 0)
+        for name, key in (("e2e_s", "end"), ("ttft_s", "first")):
+            columns[name] = pc.subtract(table[key], table["start"]).combine_chunks()
+        return attempts_of(columns, rows, source_format=self.name, source_file=path, dropped=dropped)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from connectors.base import Connector
+from connectors.bystanders import known_as
 from replay.settings import converted
 from trace_schema.errors import BadConfig, BadInput, UnknownName
 
@@ -19,7 +20,30 @@ BUILT_IN = {
     "azure_llm": "connectors.azure_llm:AzureLlm",
     "burstgpt": "connectors.burstgpt:BurstGpt",
     "mooncake": "connectors.mooncake:Mooncake",
+    "qwen_bailian": "connectors.qwen_bailian:QwenBailian",
+    "servegen": "connectors.servegen:ServeGen",
+    "ragpulse": "connectors.ragpulse:RagPulse",
+    "splitwise": "connectors.splitwise:Splitwise",
+    "tracelab": "connectors.tracelab:TraceLab",
+    "blis_tracev2": "connectors.blis_tracev2:BlisTraceV2",
+    "dynamo_request_trace": "connectors.dynamo_request_trace:DynamoRequestTrace",
     "vllm_steps": "connectors.vllm_steps:VllmSteps",
+    "nginx": "connectors.nginx:Nginx",
+    "litellm": "connectors.litellm:LiteLlm",
+    "otlp": "connectors.otlp:Otlp",
+    "openinference": "connectors.openinference:OpenInference",
+    "envoy": "connectors.envoy:Envoy",
+    "envoy_ai_gateway": "connectors.envoy_ai_gateway:EnvoyAiGateway",
+    "traefik": "connectors.traefik:Traefik",
+    "kong": "connectors.kong:Kong",
+    "azure_apim": "connectors.azure_apim:AzureApim",
+    "bedrock": "connectors.bedrock:Bedrock",
+    "helicone": "connectors.helicone:Helicone",
+    "langfuse": "connectors.langfuse:Langfuse",
+    "sagemaker": "connectors.sagemaker:SageMaker",
+    "uvicorn": "connectors.uvicorn:Uvicorn",
+    "vllm_log": "connectors.vllm_log:VllmLog",
+    "sglang": "connectors.sglang:Sglang",
     "vllm_bench": "connectors.benchmarks.vllm_bench:VllmBench",
     "guidellm": "connectors.benchmarks.guidellm:GuideLlm",
     "aiperf": "connectors.benchmarks.aiperf:AiPerf",
@@ -48,6 +72,7 @@ def connector(
     Raises UnknownName, and BadConfig for an option that it does not have.
     """
     factory = connector_class(name)
+    refuse_misplaced(options or {}, getattr(factory, "Options", None))
     made: Connector
     if hasattr(factory, "Options"):
         made = factory(converted(options or {}, factory.Options, f"options of {name}"))
@@ -58,6 +83,16 @@ def connector(
     else:
         made = factory(mapping) if name in MAPPED else factory()
     return made
+
+
+def refuse_misplaced(options: Mapping[str, Any], kind: Any) -> None:
+    """Raises BadConfig for an option of users that is given as one of a format, whose own are the fields of `kind`."""
+    from connectors.synthetic.options import Users
+
+    own = kind.__struct_fields__ if kind else ()
+    for key in options:
+        if key in Users.__struct_fields__ and key not in own:
+            raise BadConfig(f"--option {key}: is no log's; lay users over a log with --synthetic {key}={options[key]}")
 
 
 def connector_class(name: str) -> Any:
@@ -89,8 +124,8 @@ def guess(
     candidates = MAPPED if mapping else names()
     rated = [(made.sniff(head, path), made) for made in (connector(name, mapping) for name in candidates)]
     confidence, best = max(rated, key=lambda pair: pair[0])
-    if confidence < SURE and head.lstrip().startswith(b"["):
-        raise BadInput.at(path, "is one JSON array; make it a line for each item, such as with jq -c '.[]'")
+    if confidence < SURE and (what := known_as(head)) is not None:
+        raise BadInput.at(path, what)
     if confidence < SURE:
         looks = f"it looks most like {best.name}" if confidence > 0 else "it looks like none of them"
         raise BadInput.at(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from connectors.base import ROWS_NAMED, Batch, Dropped
 from trace_schema.attempts import ATTEMPTS, STATUSES
+from trace_schema.columns import alike
 from trace_schema.fields import Field
 
 NUMBER = r"^\s*[-+]?((\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|(?i:nan|inf|infinity))\s*$"
@@ -23,6 +24,7 @@ UNIX_SECONDS_LEAST = 1e8
 """Times from here on are taken as seconds since 1970, smaller ones as seconds from the start of the log."""
 SECONDS_MOST = 1e11
 UNFIT = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
+NEEDED = ("arrival_s", "prompt_tokens")
 TRUE, FALSE = ("true", "t", "1", "yes"), ("false", "f", "0", "no")
 
 
@@ -33,10 +35,12 @@ def attempts_of(
     source_format: str,
     source_file: str,
     dropped: Dropped | None = None,
+    needed: Sequence[str] = NEEDED,
 ) -> Batch:
     """Attempts from `columns` by ATTEMPTS name, the k-th of which stands in row `rows[k]` of the file.
 
-    A row is dropped when its time or its prompt length is missing, or when a value cannot be what its field says.
+    A row is dropped when one of the `needed` fields is missing, or when a value cannot be what its field says. Logs
+    that know no lengths need their times alone: an engine's log that is merged with them may know.
     """
     dropped = dropped or Dropped()
     good = np.ones(len(rows), bool)
@@ -46,11 +50,12 @@ def attempts_of(
             arrays["arrival_s"], arrays["arrival_unix_ns"] = times(columns[field.name], rows, good, dropped)
         elif field.name in columns:
             arrays[field.name] = convert(columns[field.name], field, rows, good, dropped)
-    for name in ("arrival_s", "prompt_tokens"):
+    for name in needed:
         array = arrays.get(name)
-        missing = np.ones(len(rows), bool) if array is None else np.asarray(pc.is_null(array))
-        drop(missing, f"{name} is missing", rows, good, dropped)
-    if "prompt_tokens" in arrays:
+        if array is None or array.null_count:
+            missing = np.ones(len(rows), bool) if array is None else np.asarray(pc.is_null(array))
+            drop(missing, f"{name} is missing", rows, good, dropped)
+    if "prompt_tokens" in arrays and not all_within(arrays["prompt_tokens"], 1, math.inf):
         empty = np.asarray(pc.fill_null(pc.less(arrays["prompt_tokens"], 1), False))
         drop(empty, "prompt_tokens is not positive", rows, good, dropped)
     arrays["source_row"] = pa.array(rows)
@@ -60,21 +65,21 @@ def attempts_of(
         "source_format": source_format, "source_file": source_file, "time_resolution_s": 0.0, "status": "unknown"
     }  # fmt: skip
     count = len(arrays["source_row"])
+    said = {name: array for name, array in arrays.items() if array.null_count < count}
     table = pa.Table.from_arrays(
-        [arrays[f.name] if f.name in arrays else alike(constants.get(f.name), f.type, count) for f in ATTEMPTS.fields],
-        names=ATTEMPTS.names,
+        [
+            of_type(said[field.name], field.type)
+            if field.name in said
+            else alike(constants.get(field.name), field.type, count)
+            for field in ATTEMPTS.fields
+        ],
+        schema=ATTEMPTS.arrow,
     )
-    return Batch(table.cast(ATTEMPTS.arrow), dropped)
+    return Batch(table, dropped)
 
 
-def alike(value: Any, type: pa.DataType, count: int) -> pa.Array:
-    """The value `count` times, in memory that all batches share: a log says nothing in most columns."""
-    return repeated(value, type, 1 << max(count - 1, 0).bit_length()).slice(0, count)
-
-
-@functools.lru_cache(maxsize=32)
-def repeated(value: Any, type: pa.DataType, count: int) -> pa.Array:
-    return pa.nulls(count, type) if value is None else pa.repeat(pa.scalar(value, type), count)
+def of_type(array: pa.Array, type: pa.DataType) -> pa.Array:
+    return array if array.type == type else array.cast(type)
 
 
 def drop(
@@ -194,21 +199,31 @@ def numbers(
     array: pa.Array, field: Field, rows: np.ndarray[Any, Any], good: np.ndarray[Any, Any], dropped: Dropped
 ) -> pa.Array:
     """Numbers of the field's type; texts are read as numbers, empty texts as unknown."""
+    counted = field.unit in ("tokens", "bytes", "count", "s", "ns")
+    top = 2**31 - 1 if field.type == pa.int32() else 2**53
+    whole = pa.types.is_integer(field.type) and pa.types.is_integer(array.type)
+    if whole and all_within(array, 0 if counted else -top, top):
+        return array.cast(field.type)
     floats = as_floats(array)
     values = np.asarray(pc.fill_null(floats, 0.0))
     if floats.null_count > array.null_count:
         lost = np.asarray(pc.and_(array.is_valid(), floats.is_null())) & ~is_blank(array)
         drop(lost, f"{field.name} is not a number", rows, good, dropped)
     drop(~np.isfinite(values), f"{field.name} is not finite", rows, good, dropped)
-    if field.unit in ("tokens", "count", "s", "ns"):
+    if counted:
         drop(values < 0, f"{field.name} is negative", rows, good, dropped)
     if not pa.types.is_integer(field.type):
         return floats
-    top = 2**31 - 1 if field.type == pa.int32() else 2**53
     drop(np.abs(values) > top, f"{field.name} is too large", rows, good, dropped)
     drop(values != np.floor(values), f"{field.name} is not whole", rows, good, dropped)
     mask = ~good | np.asarray(pc.is_null(floats))
     return pa.array(np.where(mask, 0, values).astype(np.int64), mask=mask).cast(field.type)
+
+
+def all_within(array: pa.Array, least: float, most: float) -> bool:
+    """Whether all numbers that are known lie between two others."""
+    found = pc.min_max(array)
+    return found["min"].as_py() is None or bool(found["min"].as_py() >= least and found["max"].as_py() <= most)
 
 
 def as_floats(array: pa.Array) -> pa.Array:
@@ -246,6 +261,8 @@ def times(
     array = as_timestamps(as_array(values))
     if pa.types.is_timestamp(array.type):
         seconds, unix_ns = of_timestamps(array)
+        if all_within(seconds, UNIX_SECONDS_LEAST, SECONDS_MOST):
+            return seconds, unix_ns
     else:
         seconds = as_floats(array)
         unix_ns = as_ns(seconds)
@@ -282,6 +299,8 @@ def of_timestamps(array: pa.Array) -> tuple[pa.Array, pa.Array]:
     count = array.cast(pa.int64())
     per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[array.type.unit]
     seconds = pc.divide(count.cast(pa.float64(), safe=False), float(per_second))
+    if per_second == 10**9:
+        return seconds, count
     return seconds, pc.multiply(within_ns(count, per_second), 10**9 // per_second)
 
 

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import csv as plain_csv
-import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from connectors.base import Batch, Dropped
-from connectors.files import BLOCK_BYTES, CUT_SHORT, WholeLines, first_object, head, objects, reason_of
+from connectors.delimited import NUMBERS, TEXTS, TIMES, layout_of, names_in, reason, tables
+from connectors.files import first_object, objects, reason_of
 from connectors.rows import attempts_of
 from trace_schema.attempts import ATTEMPTS
 from trace_schema.errors import BadConfig, BadInput, UnknownName
 
 BATCH_ROWS = 100_000
-CSV_BLOCK_BYTES = 2 * BLOCK_BYTES
-"""A longer row is not read."""
-END = "\x01 end"
-"""Begins a line that is put after a CSV's own, to see whether a quote that was never closed has taken it in."""
 NEEDED = ("arrival_s", "prompt_tokens")
 READERS_OWN = ("source_format", "source_file", "source_row", "arrival_unix_ns", "time_resolution_s", "extra")
 """Fields that say how a row was read, or follow from others: a file's columns of these names are left alone."""
@@ -85,59 +81,21 @@ class Csv(Tabular):
         return self.columns_known(names) if names else 0.0
 
     def read(self, path: str) -> Iterator[Batch]:
-        from pyarrow import csv
+        layout = layout_of(path)
+        fields = self.sources(layout.names, path)
+        for table, rows, dropped in tables(path, layout, types_of(fields)):
+            yield self.batch(table, fields, rows, path, dropped)
 
-        names = header(path)
-        fields = self.sources(names, path)
-        end = END + "," * len(names)
-        skipped: list[int] = []
-        dropped = Dropped()
-        closed = False
 
-        def skip(row: csv.InvalidRow) -> str:
-            nonlocal closed
-            closed = end in row.text
-            if row.text == end:
-                return "skip"
-            dropped.add(f"has {row.actual_columns} columns instead of {row.expected_columns}", row.number)
-            skipped.append(row.number)
-            return "skip"
-
-        used = list(dict.fromkeys(fields.values()))
-        file = WholeLines(path, end.encode())
-        first = 2
-        held: tuple[pa.Table, Rows] | None = None
-        try:
-            reader = csv.open_csv(
-                io.BufferedReader(file),
-                read_options=csv.ReadOptions(use_threads=False, block_size=CSV_BLOCK_BYTES),
-                parse_options=csv.ParseOptions(invalid_row_handler=skip, newlines_in_values=True),
-                convert_options=csv.ConvertOptions(
-                    include_columns=used, column_types=dict.fromkeys(used, pa.string()), strings_can_be_null=True
-                ),
-            )
-            for part in reader:
-                rows = np.arange(first, first + part.num_rows + len(skipped))
-                rows = rows[~np.isin(rows, skipped)][: part.num_rows]
-                if held:
-                    yield self.batch(held[0], fields, held[1], path, Dropped())
-                held = pa.Table.from_batches([part]), rows
-                first = int(rows[-1]) + 1 if len(rows) else first
-                skipped[:] = [row for row in skipped if row >= first]
-        except pa.ArrowInvalid as error:
-            if first == 2:
-                raise BadInput.at(path, f"cannot be read as CSV: {reason(error)}") from error
-            dropped.add(f"cannot be read as CSV from here on: {reason(error)}", first + len(skipped))
-            closed = True
-        if held:
-            table, rows = held
-            if len(rows) and not closed:
-                dropped.add("a quoted text begins here and does not end", int(rows[-1]))
-                table, rows = table.slice(0, len(rows) - 1), rows[:-1]
-            yield self.batch(table, fields, rows, path, Dropped())
-        if file.broken:
-            dropped.add(CUT_SHORT, first + len(skipped))
-        yield attempts_of({}, np.zeros(0, np.int64), source_format=self.name, source_file=path, dropped=dropped)
+def types_of(fields: Mapping[str, str]) -> dict[str, Sequence[pa.DataType]]:
+    """By column, the types that it may be read as; as text where fields of several kinds are read from it."""
+    types: dict[str, Sequence[pa.DataType]] = {}
+    for name, column in fields.items():
+        type = ATTEMPTS.field(name).type
+        numeric = NUMBERS if pa.types.is_integer(type) or pa.types.is_floating(type) else TEXTS
+        kind = TIMES if name == "arrival_s" else numeric
+        types[column] = kind if types.get(column, kind) == kind else TEXTS
+    return types
 
 
 class NamedCsv(Csv):
@@ -161,32 +119,11 @@ class NamedCsv(Csv):
         return {**self.needed, **there}
 
 
-def names_in(head: bytes) -> list[str]:
-    """The column names that a file begins with, if it may be a CSV."""
-    first = head.lstrip(b"\r\n").split(b"\n", 1)[0]
-    if b"," not in first or b"\x00" in first or first.lstrip()[:1] in (b"{", b"["):
-        return []
-    names = first.decode("utf-8", "replace").strip().removeprefix("\ufeff").split(",")
-    return [name.strip('" ') for name in names]
-
-
-def header(path: str) -> list[str]:
-    """The names in the first line that is not blank. Raises BadInput."""
-    text = head(path).decode("utf-8", "backslashreplace").replace("\0", "")
-    try:
-        return next(filter(None, plain_csv.reader(io.StringIO(text, newline=""))), [])
-    except plain_csv.Error as error:
-        raise BadInput.at(path, f"has no header line of a CSV: {error}") from error
-
-
-def reason(error: Exception) -> str:
-    """What Arrow says, in one line that is not too long."""
-    return str(error).split("\n")[0][:200]
-
-
 class Parquet(Tabular):
     name = "parquet"
-    describes = "Parquet; columns named as in docs/schema.md, or given with --map"
+    describes = "Parquet; columns named as in docs/schema.md, or given with --map (usage.in reaches into objects)"
+
+    nested = True
 
     def sniff(self, head: bytes, path: str) -> float:
         return 0.9 if head.startswith(b"PAR1") else 0.0
@@ -198,12 +135,25 @@ class Parquet(Tabular):
         try:
             file = parquet.ParquetFile(path)
             fields = self.sources(file.schema_arrow.names, path)
-            for part in file.iter_batches(BATCH_ROWS, columns=list(dict.fromkeys(fields.values()))):
+            columns = list(dict.fromkeys(fields.values()))
+            for part in file.iter_batches(BATCH_ROWS, columns=columns):
                 rows = np.arange(first, first + part.num_rows)
-                yield self.batch(pa.Table.from_batches([part]), fields, rows, path, Dropped())
+                table = pa.table({column: within(part, column, path) for column in columns})
+                yield self.batch(table, fields, rows, path, Dropped())
                 first += part.num_rows
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise BadInput.at(path, f"cannot be read as Parquet: {reason(error)}") from error
+
+
+def within(part: pa.RecordBatch, column: str, path: str) -> pa.Array:
+    """A column, or what a path leads to in one of objects. Raises BadInput."""
+    if column in part.schema.names:
+        return part[column]
+    first, *keys = column.split(".")
+    try:
+        return pc.struct_field(part[first], keys)
+    except (KeyError, pa.ArrowInvalid) as error:
+        raise BadInput.at(path, f"column {first!r} has no {'.'.join(keys)!r} in it") from error
 
 
 class JsonLines(Tabular):
@@ -230,12 +180,15 @@ class JsonLines(Tabular):
 
 
 def reach(item: dict[str, Any], path: str) -> Any:
-    """`item["a.b"]`, or `item["a"]["b"]`; None where it is not."""
+    """`item["a.b"]`, or `item["a"]["b"]`, where a number leads to the n-th of a list; None where it is not."""
     if path in item:
         return item[path]
     value: Any = item
     for key in path.split("."):
-        if not isinstance(value, dict) or key not in value:
+        if isinstance(value, dict):
+            value = value.get(key)
+        elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+            value = value[int(key)]
+        else:
             return None
-        value = value[key]
     return value

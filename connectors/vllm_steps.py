@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from connectors.base import Batch, Dropped
 from connectors.files import first_object, head, objects
@@ -316,6 +317,7 @@ class VllmSteps:
 
     name = "vllm_steps"
     describes = "step log of vLLM's own scheduler (scripts/vllm_step_log.py): requests, how far they came, aborts"
+    sees = "engine"
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -333,6 +335,13 @@ class VllmSteps:
         columns = self.columns(reading)
         lines = np.asarray(reading.requests.lines, np.int64)
         yield attempts_of(columns, lines, source_format=self.name, source_file=path, dropped=reading.dropped)
+
+    def notes(self, attempts: pa.Table) -> list[str]:
+        """What an engine cannot know."""
+        return [
+            "an engine knows no users: which requests are tries of one call, who left and who timed out, and what "
+            "never reached it, its gateway's log tells (read both: --with access.json.log)"
+        ]
 
     def columns(self, reading: Reading) -> dict[str, list[Any]]:
         """The columns of ATTEMPTS, an entry a request."""

@@ -10,6 +10,7 @@ ROWS = {
     "replays": "one replay: the figures in which policies are compared",
     "observed": "one call as the log saw it",
     "policies": "one policy, in the order of the reports",
+    "possible": "the most that any policy could deliver, of all calls and of those of a phase",
     "profiles": "one engine profile",
     "phases": "one phase: before, during or after the overload",
     "run": "the run",
@@ -52,6 +53,12 @@ ADDED = {
         "position": ("count", "its place in reports; the log's own policy is first"),
         "summary": ("", "what it does"),
     },
+    "possible": {
+        "phase": ("name", "of the calls that arrived in it; null: of all"),
+        "calls": ("count", "eligible calls that figures count"),
+        "delivered": ("count", "no policy delivers more of them"),
+        "on_time": ("count", "no policy delivers more of them within the SLO"),
+    },
     "profiles": {
         "source": ("", "where its step times come from"),
         "error": ("", "how far its step times are off those that were measured"),
@@ -70,6 +77,10 @@ ADDED = {
         "warmup_s": ("s", "calls that arrived before are left out of figures"),
         "seeds": ("count", "replays of each policy on each fleet of each profile"),
         "replays": ("count", "replays that were planned, each part of the trace by itself"),
+        "drawn_outputs": ("count", "calls whose output was cut short in the log, and is drawn"),
+        "drawn_outputs_in_tail": ("count", "those of them that are longer than any that was seen whole"),
+        "drawn_outputs_kept": ("count", "calls whose output was cut short, with no whole one to draw from"),
+        "drawn_patience": ("count", "calls whose user stayed in the log, and is given a moment to leave at"),
     },
 }
 """Columns that no schema of `trace_schema` has: (unit, meaning)."""

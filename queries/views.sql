@@ -26,6 +26,7 @@ CREATE OR REPLACE MACRO bin_width(asked_s, span_s, most) AS coalesce(
 CREATE OR REPLACE VIEW run AS SELECT * FROM read_parquet(place('run.parquet'));
 CREATE OR REPLACE VIEW policies AS SELECT * FROM read_parquet(place('policies.parquet'));
 CREATE OR REPLACE VIEW profiles AS SELECT * FROM read_parquet(place('profiles.parquet'));
+CREATE OR REPLACE VIEW possible AS SELECT * FROM read_parquet(place('possible.parquet'));
 CREATE OR REPLACE VIEW phases AS
     SELECT phase, start_s, coalesce(end_s, 'infinity'::DOUBLE) AS end_s FROM read_parquet(place('phases.parquet'));
 CREATE OR REPLACE VIEW observed AS

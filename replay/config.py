@@ -12,6 +12,7 @@ import msgspec
 import yaml
 
 from connectors.synthetic import Added
+from replay.censoring import Uncensor
 from replay.errors import BadConfig, UnknownName
 from replay.files import write_whole
 from replay.phases import Phase, around
@@ -63,6 +64,9 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The policy under which the log was recorded: it is replayed first, and compared with what the log shows."""
     slo_s: Seconds | None = None
     """A call is on time when it is delivered so many seconds after its arrival; null: the client's timeout."""
+    uncensor: Uncensor = "kaplan-meier"
+    """Outputs that an abort cut and patience that a response cut are drawn from the log's own law, given that they are
+    longer; none: taken as they were seen."""
     until_s: Seconds | None = None
     drain_s: Seconds | None = None
     warmup_s: Seconds = 0.0

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from connectors.synthetic import Added
 from replay.ingest import Report, Trace
+from replay.joined import example_lines, joined_lines, note_lines
 from replay.phases import Phase
 from trace_schema.fold import ObservedClient
 
@@ -166,7 +167,8 @@ def lines(d: Description) -> list[str]:
     text += [f"  {d.phase_rule}", ""]
     if d.attempts:
         text += client_lines(d.client)
-    return text + report_lines(d.report) + added_lines(d.added)
+    examples = d.report.fold.examples if d.report and d.report.fold else []
+    return text + report_lines(d.report) + added_lines(d.added) + example_lines(examples)
 
 
 def client_lines(client: ObservedClient) -> list[str]:
@@ -201,6 +203,8 @@ def report_lines(report: Report | None) -> list[str]:
             text.append(
                 f"  dropped {count:,}: {reason} (row {', '.join(map(str, rows))}{', ...' if count > len(rows) else ''})"
             )
+        text += note_lines(file.notes)
+    text += joined_lines(report)
     hidden = [
         what
         for what, visible in (
@@ -216,7 +220,8 @@ def report_lines(report: Report | None) -> list[str]:
     if report.inversions:
         text.append(f"out of order    {report.inversions:,} rows were sent before the row above them")
     if report.time_resolution_s:
-        text.append(f"time resolution {report.time_resolution_s:g} s")
+        spread = ", within which calls are spread by lot" if report.jitter_s else ""
+        text.append(f"time resolution {report.time_resolution_s:g} s{spread}")
     return text
 
 
@@ -224,8 +229,7 @@ def added_lines(added: Added | None) -> list[str]:
     """What nobody observed."""
     if added is None:
         return []
-    what = "users" if added.workload is None else f"workload {added.workload}"
-    head = f"synthetic       {what}: made with seed {added.options.get('seed', 0)}, not observed"
+    head = f"synthetic       {added.what}: made with seed {added.seed}, not observed"
     return [head, *(f"  {sentence}" for sentence in added.says)]
 
 

@@ -14,6 +14,8 @@ from replay.errors import BadConfig
 WINDOWS_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 WINDOWS_LEAST = 20
 """A log is cut into at least so many windows."""
+PART_ROWS = 1 << 18
+"""Arrivals that are counted together, for the sake of memory."""
 RISE = 2.0
 """A window is overloaded when it has more than so many times the median window's arrivals, and 3 sigma more."""
 
@@ -57,7 +59,7 @@ def detect(arrivals_s: Sequence[float] | npt.NDArray[np.float64]) -> tuple[list[
     arrivals = np.asarray(arrivals_s, dtype=np.float64)
     span = float(arrivals.max()) if len(arrivals) else 0.0
     window = max([w for w in WINDOWS_S if w <= span / WINDOWS_LEAST], default=WINDOWS_S[0])
-    counts = np.bincount((arrivals / window).astype(np.int64)) if len(arrivals) else np.zeros(1, np.int64)
+    counts = arrivals_by_window(arrivals, window, int(span / window) + 1)
     median = float(np.median(counts))
     limit = max(RISE * median, median + 3.0 * math.sqrt(median))
     first, end = longest_run(counts > limit)
@@ -68,6 +70,17 @@ def detect(arrivals_s: Sequence[float] | npt.NDArray[np.float64]) -> tuple[list[
     if end - first < 2:
         return [Phase("all", 0.0)], f"no overload: no two successive windows; {rule}"
     return around(first * window, end * window), rule
+
+
+def arrivals_by_window(arrivals: npt.NDArray[np.float64], window_s: float, windows: int) -> npt.NDArray[np.int64]:
+    """How many of the arrivals are in each of the windows from 0 on."""
+    counts = np.zeros(windows, np.int64)
+    for start in range(0, len(arrivals), PART_ROWS):
+        part = (arrivals[start : start + PART_ROWS] / window_s).astype(np.int64)
+        first = int(part.min())
+        found = np.bincount(part - first)
+        counts[first : first + len(found)] += found
+    return counts
 
 
 def longest_run(mask: npt.NDArray[np.bool_]) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from connectors.synthetic import WORKLOADS, Overlay, Traffic, Users, explained
+from connectors.synthetic import WORKLOADS, Overlay, Scale, Traffic, Users, explained
 from connectors.synthetic.laws import LAWS
 from connectors.synthetic.users import LEAVES
 
@@ -41,9 +41,10 @@ their place."""
 ARRIVALS = """## Arrivals
 
 Arrivals follow a stationary renewal process of rate 1, run along the rate r(t): the k-th call arrives when the
-integral of r reaches the k-th arrival. Gaps of that process are Gamma with mean 1 and shape 1 / `arrival_cv`^2:
-exponential for 1, which makes it a Poisson process of rate r(t); all equal for 0. The first comes after U times a
-gap weighed by its length, so that r(t) is the expected rate from the first second on.
+integral of r reaches the k-th arrival. Gaps of that process have mean 1 and the cv `arrival_cv`:
+exponential for 1, which makes it a Poisson process of rate r(t); all equal for 0; else Gamma with shape
+1 / `arrival_cv`^2, or Weibull with the shape that has that cv (`arrival_family`). The first comes after U times a gap
+weighed by its length, so that r(t) is the expected rate from the first second on.
 
 r(t) = `rate_per_s`
 
@@ -52,7 +53,32 @@ r(t) = `rate_per_s`
 - x `burst_factor` in a burst, x `quiet_factor` between bursts. Periodic: each `burst_every_s` ends with a burst of
   `burst_s`. Random: both last exponentially, `burst_s` and `burst_every_s - burst_s` on average.
 
+- x a factor that jumps between `states`: `1@60,4@10,0.2@30` are three, which last exponentially, 60, 10 and 30 s on
+  average; any other comes next alike. With exponential gaps this is an MMPP.
+- x 1 + `daily_swing` cos(2 pi (t - `daily_peak_s`) / `daily_period_s`), in 288 steps a period.
+
 The trace ends with call number `calls`, or at `duration_s`."""
+
+CLIENTS = """## Clients
+
+With `clients` = n, the traffic is the sum of n clients that send apart, as that of real services is (Xiang et al.,
+ServeGen, NSDI '26). The k-th has a share of the rate as k^-`client_skew`, gaps with a cv drawn from `client_cv` (of
+the family `arrival_family`), and lengths that are those of the laws times a factor of its own, lognormal with mean 1
+and cv `client_spread`. Its name stands in the trace as `client`.
+
+ServeGen's own files are read by the format `servegen` ([formats.md](formats.md))."""
+
+SESSIONS = """## Sessions
+
+With `session_turns`, it is sessions that arrive, and each has so many turns (at least 1). What user and model said
+stands at the beginning of the next prompt: turn n has a prompt of the session's prefix, all texts and outputs of the
+turns before, and a new text of `prompt_tokens`. A session ends early where its prompt would grow beyond
+`prompt_tokens_max`. Block hashes of 16 tokens say what prompts share.
+
+`session_loop=closed`: a turn comes `think_time_s` after the one before has ended in the replay, whatever that took
+(`previous_call_id` and `think_time_s` of the trace). `open`: it comes when it would if responses began after
+`first_token_s` and took `token_s` a token; that is also its place in a closed loop's trace. A trace of `calls` calls
+ends within sessions."""
 
 LAW_NOTE = """## Laws
 
@@ -67,12 +93,30 @@ A user leaves for good, whatever the client and the engine are doing, at the ear
 
 - with probability `user_cancel_rate`: `user_cancel_s` after the call's arrival ({LEAVES} where nothing is said: a
   guess, as no public trace shows it), or, with `user_cancel_share` = x, `first_token_s + x * output_tokens *
-  token_s` after it, with x at most 1: while the response is written, if it is written at that pace
+  token_s` after it, with x at most 1: while the response is written, if it is written at that pace; or, with
+  `user_cancel_tokens`, when the client has so many tokens of a stream, however long those take: whoever gets his
+  response in one piece stays
 - at the next multiple of `disconnect_every_s`, with probability `disconnect_share`, when that is at most
   `disconnect_window_s` after the arrival
 - `patience_s` after the arrival, for every user
 
 A call that has ended by then is not cancelled."""
+
+SCALING = """## A log on another scale
+
+```sh
+replay ingest azure.csv -o busier.parquet --scale rate=2.5 --scale seed=1
+replay ingest trace.parquet -o longer.parquet --scale prompt=2 --scale output=0.5
+```
+
+`--scale` makes a log, a trace or a workload busier or calmer, and its calls longer or shorter. `rate` never stretches
+time, which would make other bursts of its bursts: below 1, each session (or call without one) stays with that
+probability; above 1, others like them come on top, each moved as a whole by up to `jitter_s`, under names of their own.
+They share the prefixes that several sessions of the log share, and no other block. A scaled Poisson process is one;
+an overload stays where it was. `prompt` and `output` are factors of lengths: blocks of hashes grow with the prompts, so
+that the same share of each is shared. Only `stretch` stretches times.
+
+What the log saw of its calls stays in the trace; the replay is not held against it."""
 
 PREFIXES = """## Shared prefixes
 
@@ -89,7 +133,19 @@ is written; other engines need other rates. Options that a workload does not nam
 
 def synthetic_page() -> str:
     """The whole page."""
-    parts = [INTRODUCTION, ARRIVALS, LAW_NOTE, laws(), USERS, PREFIXES, WORKLOAD_NOTE, workloads()]
+    parts = [
+        INTRODUCTION,
+        ARRIVALS,
+        CLIENTS,
+        SESSIONS,
+        LAW_NOTE,
+        laws(),
+        USERS,
+        SCALING,
+        PREFIXES,
+        WORKLOAD_NOTE,
+        workloads(),
+    ]
     own = [row for row in explained(Traffic) if row[0] not in Users.__struct_fields__]
     over = [row for row in explained(Overlay) if row[0] not in Users.__struct_fields__]
     parts += ["## Options of traffic", "With `--option`.", options(own)]
@@ -98,15 +154,23 @@ def synthetic_page() -> str:
         "With `--option` for a workload, with `--synthetic` over a log.",
         options(explained(Users)),
     ]
-    parts += ["Over a log only:", options(over)]
+    parts += ["Over a log only:", options(over), "## Options of scale", "With `--scale`.", options(explained(Scale))]
     return "\n\n".join(parts) + "\n"
+
+
+LISTED = {
+    "quantiles": "share = value, ...",
+    "discrete": "value = weight, ...",
+    "mixture": "weight * law + ...",
+}
+"""Laws that take as many parameters as there are."""
 
 
 def laws() -> str:
     """Every law: how it is written, and its formula."""
     rows = ["| law | parameters | |", "|---|---|---|"]
     for name, law in LAWS.items():
-        parameters = ", ".join(f"`{f.name}`" for f in fields(law)) if name != "quantiles" else "share = value, ..."  # type: ignore[arg-type]
+        parameters = LISTED.get(name) or ", ".join(f"`{f.name}`" for f in fields(law))  # type: ignore[arg-type]
         rows.append(f"| `{name}` | {parameters} | {law.formula} |")
     return "\n".join(rows)
 

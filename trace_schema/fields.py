@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ F64, I64, I32, BOOL, TEXT = pa.float64(), pa.int64(), pa.int32(), pa.bool_(), pa
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One column. `unit` is "s", "ns", "tokens", "blocks", "count", "id", "name" or "" where none applies."""
+    """One column. `unit` is "s", "ns", "tokens", "blocks", "bytes", "count", "id", "name" or "" where none applies."""
 
     name: str
     type: pa.DataType
@@ -31,12 +32,7 @@ class TableSchema:
     @property
     def arrow(self) -> pa.Schema:
         """The Arrow schema; each field carries its unit and sentence as metadata."""
-        return pa.schema(
-            [
-                pa.field(f.name, f.type, nullable=f.nullable, metadata={"unit": f.unit, "doc": f.doc})
-                for f in self.fields
-            ]
-        )
+        return arrow_schema(self.fields)
 
     @property
     def names(self) -> list[str]:
@@ -48,6 +44,13 @@ class TableSchema:
             if f.name == name:
                 return f
         raise KeyError(name)
+
+
+@functools.cache
+def arrow_schema(fields: tuple[Field, ...]) -> pa.Schema:
+    return pa.schema(
+        [pa.field(f.name, f.type, nullable=f.nullable, metadata={"unit": f.unit, "doc": f.doc}) for f in fields]
+    )
 
 
 def required(name: str, type: pa.DataType, unit: str, doc: str) -> Field:

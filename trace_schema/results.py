@@ -13,7 +13,7 @@ CALL_OUTCOMES = TableSchema(
         required("prompt_tokens", I32, "tokens", "prompt length"),
         required("output_tokens", I32, "tokens", "output that the model would write in full"),
         optional("client_timeout_s", F64, "s", "how long the client waits for one attempt; null: for ever"),
-        optional("user_cancel_s", F64, "s", "when the user leaves for good, from arrival; null: never"),
+        optional("user_cancel_s", F64, "s", "when the user leaves for good, from arrival, by the trace; null: never"),
         optional("idle_e2e_s", F64, "s", "time from arrival to the whole response on an idle replica; null: too long"),
         required("eligible", BOOL, "", "the user does not leave before an idle replica would have answered"),
         required("outcome", TEXT, "name", "delivered, cancelled (the user left), failed or unresolved (the run ended)"),

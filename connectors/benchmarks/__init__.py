@@ -56,6 +56,8 @@ def documents(path: str, kind: type[Document]) -> list[Document]:
     if None in parts:
         raise BadInput.at(path, CUT_SHORT)
     data = b"".join(part for part in parts if part is not None)
+    if not data.strip():
+        raise BadInput.at(path, "holds nothing")
     try:
         return decoded(data, kind)
     except UNDECODABLE as error:

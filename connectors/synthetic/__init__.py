@@ -12,7 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from connectors.synthetic.options import Overlay, Traffic, Users, explained
+from connectors.synthetic.options import Overlay, Scale, Traffic, Users, explained
+from connectors.synthetic.scaling import scaled_trace
 from connectors.synthetic.traffic import Made, make
 from connectors.synthetic.users import Added, lay_over
 from connectors.synthetic.workloads import WORKLOADS, Workload, workload
@@ -22,6 +23,7 @@ __all__ = [
     "Added",
     "Made",
     "Overlay",
+    "Scale",
     "Traffic",
     "Users",
     "Workload",
@@ -30,6 +32,7 @@ __all__ = [
     "explained",
     "lay_over",
     "make",
+    "scaled_trace",
     "workload",
 ]
 
@@ -50,5 +53,6 @@ def about() -> dict[str, Any]:
         "workloads": {name: one.summary for name, one in WORKLOADS.items()},
         "users": users,
         "traffic": {key: sentence for key, _, sentence in explained(Traffic) if key not in users},
+        "scale": {key: sentence for key, _, sentence in explained(Scale)},
         "options": {key: default if default is None else str(default) for key, default, _ in explained(Traffic)},
     }

@@ -2,7 +2,7 @@
 
 The k-th arrival comes when the integral of the rate reaches the k-th arrival of the process of unit rate, so that the
 rate alone says how many calls arrive; with exponential gaps it is a Poisson process of that rate (the time change of
-Cinlar, Introduction to Stochastic Processes, ch. 4), with Gamma gaps one as bursty or as even as their cv says. Another
+Cinlar, Introduction to Stochastic Processes, ch. 4), with others one as bursty or as even as their cv says. Another
 rate moves the arrivals and draws nothing anew.
 """
 
@@ -10,17 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from connectors.synthetic.draws import Floats, stream
+from connectors.synthetic.gaps import Gaps
 from trace_schema.errors import BadConfig
 
 PERIODS_MOST = 5_000_000
 """More bursts than this are a mistake."""
 CALLS_MOST = 100_000_000
-EVEN_CV = 1e-3
-"""Gaps that vary less than this are all equal: their Gamma law is beyond the reach of floats."""
+STEPS_A_DAY = 288
+"""Steps in which a daily curve is drawn: five minutes each, of a day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,9 @@ class Rate:
 
     starts_s: Floats
     per_s: Floats
+
+    def scaled(self, factor: float) -> Rate:
+        return Rate(self.starts_s, factor * self.per_s)
 
     def times(self, other: Rate) -> Rate:
         """The product of two rates."""
@@ -88,33 +93,79 @@ def random_bursts(every_s: float, burst_s: float, factor: float, quiet: float, u
     return Rate(np.concatenate([[0.0], ends[:-1]]), np.tile([quiet, factor], n))
 
 
+class States:
+    """States of traffic: the factor of the rate in each, and how long it lasts on average."""
+
+    def __init__(self, factors: tuple[float, ...], stays_s: tuple[float, ...]) -> None:
+        self.factors = factors
+        self.stays_s = stays_s
+
+    @classmethod
+    def of(cls, written: Any) -> States:
+        """The states that a text says, such as 1@60,4@10,0.2@30. Raises ValueError."""
+        if isinstance(written, States):
+            return written
+        try:
+            pairs = [tuple(map(float, part.split("@"))) for part in str(written).split(",")]
+            factors, stays_s = zip(*pairs, strict=True)
+        except ValueError:
+            raise ValueError(f"{written!r} is not FACTOR@SECONDS for each state, such as 1@60,4@10,0.2@30") from None
+        if len(factors) < 2 or not all(0.0 <= f <= 1e6 for f in factors) or not all(0.0 < s <= 1e9 for s in stays_s):
+            raise ValueError(f"{written!r}: two states at least, factors from 0 to 1e6, seconds above 0")
+        if not any(factors):
+            raise ValueError(f"{written!r}: no call ever arrives")
+        return cls(factors, stays_s)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, States) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __str__(self) -> str:
+        return ",".join(f"{f:.12g}@{s:.12g}" for f, s in zip(self.factors, self.stays_s, strict=True))
+
+
+def modulated(states: States, until_s: float, seed: int) -> Rate:
+    """A Markov chain of states, each with its factor: it stays exponentially long, and moves to any other alike.
+
+    With exponential gaps the arrivals are an MMPP (Fischer and Meier-Hellstern). The chain begins with a state as
+    likely as the share of time that it takes.
+    """
+    stays_s = np.asarray(states.stays_s, dtype=np.float64)
+    shares = stays_s / stays_s.sum()
+    first = int(np.searchsorted(np.cumsum(shares), stream(seed, "first state").random(), side="right"))
+    first = min(first, len(shares) - 1)
+    n, end_s = 16, 0.0
+    while end_s < until_s:
+        n = count_of(max(2.0 * n, until_s / stays_s.mean()))
+        moves = 1 + (stream(seed, "states").random(n) * (len(shares) - 1)).astype(np.int64)
+        moves[0] = 0
+        visited = (first + np.cumsum(moves)) % len(shares)
+        ends = np.cumsum(stays_s[visited] * stream(seed, "stays").standard_exponential(n), dtype=np.float64)
+        end_s = float(ends[-1])
+    return Rate(np.concatenate([[0.0], ends[:-1]]), np.asarray(states.factors, dtype=np.float64)[visited])
+
+
+def daily(period_s: float, swing: float, peak_s: float, until_s: float) -> Rate:
+    """1 + swing cos(2 pi (t - peak) / period), in `STEPS_A_DAY` steps a period, each at its mean."""
+    step_s = period_s / STEPS_A_DAY
+    edges = step_s * np.arange(count_of(until_s / step_s) + 1, dtype=np.float64)
+    turn = 2.0 * np.pi / period_s
+    mean = np.diff(np.sin(turn * (edges - peak_s))) / (turn * step_s)
+    return Rate(edges[:-1], np.maximum(1.0 + swing * mean, 0.0))
+
+
 def count_of(periods: float) -> int:
     """Enough periods. Raises BadConfig for too many."""
     if periods > PERIODS_MOST:
-        raise BadConfig(f"there would be {periods:.3g} bursts, at most {PERIODS_MOST:,}: raise burst_every_s")
+        raise BadConfig(f"there would be {periods:.3g} bursts, at most {PERIODS_MOST:,}: make them longer or rarer")
     return int(periods) + 2
 
 
-def unit_arrivals(n: int, cv: float, seed: int) -> Floats:
-    """The first `n` arrivals of a stationary renewal process of rate 1 whose gaps have mean 1 and the given cv.
-
-    Gaps are Gamma with shape k = 1 / cv^2; exponential for cv = 1, all equal for cv = 0. Time 0 lies anywhere in a gap,
-    not at its beginning, where a process with cv > 1 would begin with a crowd: the first arrival comes after U times a
-    gap of the law that its length weighs, Gamma with shape k + 1 (Cox, Renewal Theory, 1962, ch. 5).
-    """
-    first = stream(seed, "first arrival")
-    if cv < EVEN_CV:
-        return first.random() + np.arange(n, dtype=np.float64)
-    shape = 1.0 / cv**2
-    gaps = stream(seed, "arrivals").standard_gamma(shape, n) / shape
-    gaps[1:] = gaps[:-1]
-    gaps[0] = first.random() * first.standard_gamma(shape + 1.0) / shape
-    return np.cumsum(gaps)
-
-
-def first_calls(rate_until: RateUntil, per_s: float, n: int, cv: float, seed: int) -> Floats:
-    """The first `n` arrivals; `per_s` is a guess at their rate."""
-    counts = unit_arrivals(n, cv, seed)
+def first_calls(rate_until: RateUntil, per_s: float, n: int, gaps: Gaps, seed: int, who: str = "") -> Floats:
+    """The first `n` arrivals; `per_s` is a guess at their rate, `who` tells one client's draws from another's."""
+    counts = unit_arrivals(n, gaps, seed, who)
     horizon_s = float(counts[-1]) / per_s
     rate = rate_until(horizon_s)
     while rate.expected(horizon_s) <= counts[-1]:
@@ -123,18 +174,19 @@ def first_calls(rate_until: RateUntil, per_s: float, n: int, cv: float, seed: in
     return rate.when(counts)
 
 
-def calls_until(rate_until: RateUntil, duration_s: float, cv: float, seed: int) -> Floats:
-    """All arrivals before `duration_s`. Raises BadConfig when there is none, or too many."""
-    rate = rate_until(duration_s)
+def calls_until(rate: Rate, duration_s: float, gaps: Gaps, seed: int, who: str = "") -> Floats:
+    """All arrivals before `duration_s`. Raises BadConfig when there are too many."""
     expected = rate.expected(duration_s)
     if expected > CALLS_MOST:
         raise BadConfig(f"about {expected:.3g} calls would arrive in {duration_s:g} s, at most {CALLS_MOST:,}")
-    n = int(expected + 6.0 * max(cv, 1.0) * expected**0.5) + 64
-    counts = unit_arrivals(n, cv, seed)
+    n = int(expected + 6.0 * max(gaps.cv, 1.0) * expected**0.5) + 64
+    counts = unit_arrivals(n, gaps, seed, who)
     while counts[-1] <= expected:
         n *= 2
-        counts = unit_arrivals(n, cv, seed)
-    counts = counts[counts < expected]
-    if not len(counts):
-        raise BadConfig(f"no call arrives in {duration_s:g} s: raise duration_s or rate_per_s, or take another seed")
-    return np.minimum(rate.when(counts), np.nextafter(duration_s, 0.0))
+        counts = unit_arrivals(n, gaps, seed, who)
+    return np.minimum(rate.when(counts[counts < expected]), np.nextafter(duration_s, 0.0))
+
+
+def unit_arrivals(n: int, gaps: Gaps, seed: int, who: str) -> Floats:
+    """The first `n` arrivals of a stationary renewal process of rate 1 with these gaps."""
+    return gaps.arrivals(n, stream(seed, f"{who}arrivals"), stream(seed, f"{who}first arrival"))

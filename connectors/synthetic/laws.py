@@ -5,16 +5,19 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from connectors.synthetic.draws import Floats
+from connectors.synthetic.gaps import Gaps
 from trace_schema.errors import UnknownName
 
 PLAIN_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+|inf|nan)(e[-+]?\d+)?\s*", re.IGNORECASE)
+BETWEEN_PARTS = re.compile(r"(?<![\d.][eE])\+(?=[^*]*\*)")
+"""Before each law of a mixture but the first; the + of 1e+3 is none."""
 MOST = 1e9
 """Largest parameter: tokens and seconds beyond it are mistakes."""
 
@@ -115,6 +118,75 @@ class Lognormal(Law):
 
 
 @dataclass(frozen=True, slots=True)
+class Weibull(Law):
+    mean: float
+    shape: float
+
+    name = "weibull"
+    formula = "`x = mean E^(1/shape) / Gamma(1 + 1/shape)`; shape < 1: who has waited long waits on, > 1: gives up"
+
+    def __post_init__(self) -> None:
+        within("mean", self.mean)
+        within("shape", self.shape, 0.05, 1000.0)
+
+    def draw(self, random: np.random.Generator, n: int) -> Floats:
+        return np.asarray(self.mean * Gaps("weibull", self.shape).draw(random, n))
+
+
+@dataclass(frozen=True, slots=True)
+class Discrete(Law):
+    points: tuple[tuple[float, float], ...]
+    """(value, weight), values increasing."""
+
+    name = "discrete"
+    formula = "`x` = a value with a chance as its weight, as in `discrete:60=0.2,128=0.5,4000=0.3`"
+
+    def __post_init__(self) -> None:
+        values, weights = zip(*self.points, strict=True) if self.points else ((), ())
+        for value, weight in self.points:
+            within("a value", value)
+            within(f"weight of {value:g}", weight)
+        if not (np.diff(values) > 0).all() or not sum(weights) > 0.0:
+            raise ValueError("values must increase, with weights that are not all 0, as in discrete:60=0.2,4000=0.8")
+
+    def draw(self, random: np.random.Generator, n: int) -> Floats:
+        values, weights = np.transpose(self.points)
+        up_to = np.cumsum(weights) / np.sum(weights)
+        return np.asarray(values[np.minimum(np.searchsorted(up_to, random.random(n), side="right"), len(values) - 1)])
+
+    def __str__(self) -> str:
+        return f"{self.name}:" + ",".join(f"{value:.12g}={weight:.12g}" for value, weight in self.points)
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture(Law):
+    parts: tuple[tuple[float, Law], ...]
+    """(weight, law)."""
+
+    name = "mixture"
+    formula = "`x` of one of several laws, with a chance as its weight: `mixture:0.7*exponential:3+0.3*lognormal:60,1`"
+
+    def __post_init__(self) -> None:
+        for weight, law in self.parts:
+            within(f"weight of {law}", weight)
+            if isinstance(law, Mixture):
+                raise ValueError("a mixture is one of laws that are none themselves")
+        if not sum(weight for weight, _ in self.parts) > 0.0:
+            raise ValueError("a mixture needs laws with weights, as in mixture:0.7*exponential:3+0.3*lognormal:60,1")
+
+    def draw(self, random: np.random.Generator, n: int) -> Floats:
+        # Each law draws for every place from numbers of its own, so that draw k knows nothing of n.
+        source: Any = random.bit_generator
+        draws = [law.draw(np.random.Generator(source.jumped(k + 1)), n) for k, (_, law) in enumerate(self.parts)]
+        up_to = np.cumsum([weight for weight, _ in self.parts])
+        which = np.searchsorted(up_to / up_to[-1], random.random(n), side="right")
+        return np.asarray(np.stack(draws)[np.minimum(which, len(draws) - 1), np.arange(n)])
+
+    def __str__(self) -> str:
+        return f"{self.name}:" + "+".join(f"{weight:.12g}*{law}" for weight, law in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
 class Quantiles(Law):
     points: tuple[tuple[float, float], ...]
     """(share, value), increasing; the shares begin with 0 and end with 1."""
@@ -138,7 +210,8 @@ class Quantiles(Law):
 
 
 LAWS: Mapping[str, type[Law]] = {
-    law.name: law for law in (Constant, Uniform, Exponential, Geometric, Lognormal, Quantiles)
+    law.name: law
+    for law in (Constant, Uniform, Exponential, Geometric, Lognormal, Weibull, Quantiles, Discrete, Mixture)
 }
 
 
@@ -160,12 +233,21 @@ def law_of(written: Any) -> Law:
     name = name.strip()
     if name not in LAWS:
         raise ValueError(str(UnknownName.of("law", name, LAWS)))
+    if name == Mixture.name:
+        return Mixture(tuple(part_of(part) for part in BETWEEN_PARTS.split(rest)))
     parameters = [part.partition("=") for part in rest.split(",") if part.strip()]
-    if name == Quantiles.name:
-        points = tuple((number("share", share), number(share, value)) for share, _, value in parameters)
-        return Quantiles(points)
     kind: Any = LAWS[name]
-    known = [f.name for f in dataclasses.fields(kind)]
+    if kind in (Quantiles, Discrete):
+        what = "share" if kind is Quantiles else "value"
+        return kind(tuple((number(what, key), number(key, value)) for key, _, value in parameters))  # type: ignore[no-any-return]
+    return kind(**values_of(name, [f.name for f in dataclasses.fields(kind)], parameters))  # type: ignore[no-any-return]
+
+
+def values_of(name: str, known: Sequence[str], parameters: Sequence[tuple[str, str, str]]) -> dict[str, float]:
+    """The parameters of the law called `name`, which are `known`: by their names or by their places.
+
+    Raises ValueError unless each is given once.
+    """
     values: dict[str, float] = {}
     for position, (key, equals, value) in enumerate(parameters):
         place = key.strip() if equals else known[min(position, len(known) - 1)]
@@ -177,7 +259,15 @@ def law_of(written: Any) -> Law:
     missing = [key for key in known if key not in values]
     if missing:
         raise ValueError(f"{name} needs {' and '.join(missing)}, as in {name}:{','.join(f'{k}=...' for k in known)}")
-    return kind(**values)  # type: ignore[no-any-return]
+    return values
+
+
+def part_of(text: str) -> tuple[float, Law]:
+    """One law of a mixture, and its weight. Raises ValueError."""
+    weight, times, law = text.partition("*")
+    if not times:
+        raise ValueError(f"{text.strip()!r} has no weight; a mixture is written 0.7*exponential:3+0.3*lognormal:60,1")
+    return number("weight", weight), law_of(law)
 
 
 def number(name: str, text: str) -> float:

@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from connectors.synthetic.draws import Floats, stream
 from connectors.synthetic.laws import Exponential
@@ -31,15 +33,30 @@ class Added(msgspec.Struct, frozen=True, kw_only=True):
     """The same in words."""
     max_attempts: int | None = None
     """Attempts of a call, where the options say it; the clients' timeout is on each call."""
+    scales: list[dict[str, Any]] = []
+    """How the log was made busier or longer, one time after the other."""
+
+    @property
+    def seed(self) -> int:
+        """The seed of what was made first."""
+        made = [self.options, *self.scales] if self.options else self.scales
+        return int(made[0].get("seed", 0)) if made else 0
+
+    @property
+    def what(self) -> str:
+        """What is synthetic, in a few words."""
+        if self.workload is not None:
+            return f"workload {self.workload}"
+        made = ["users"] if self.options else []
+        return " and ".join([*made, *(["scale"] if self.scales else [])])
 
 
 def leaving(users: Users, calls: pa.Table) -> Floats:
     """When the user of each call leaves, in seconds from its arrival; infinity where he stays."""
     n = calls.num_rows
     leaves = np.full(n, np.inf)
-    if users.user_cancel_rate > 0.0:
-        chosen = stream(users.seed, "who leaves").random(n) < users.user_cancel_rate
-        leaves = np.where(chosen, leaving_times(users, calls), leaves)
+    if users.user_cancel_rate > 0.0 and users.user_cancel_tokens is None:
+        leaves = np.where(who_leaves(users, n), leaving_times(users, calls), leaves)
     if users.patience_s is not None:
         leaves = np.minimum(leaves, users.patience_s.draw(stream(users.seed, "patience"), n))
     if users.disconnect_every_s is not None:
@@ -48,6 +65,11 @@ def leaving(users: Users, calls: pa.Table) -> Floats:
         chosen = stream(users.seed, "disconnects").random(n) < users.disconnect_share
         leaves = np.where(chosen & (wait <= users.disconnect_window_s), np.minimum(leaves, wait), leaves)
     return np.maximum(leaves, 0.0)
+
+
+def who_leaves(users: Users, n: int) -> npt.NDArray[np.bool_]:
+    """Whose users are those of `user_cancel_rate`."""
+    return stream(users.seed, "who leaves").random(n) < users.user_cancel_rate
 
 
 def leaving_times(users: Users, calls: pa.Table) -> Floats:
@@ -60,19 +82,32 @@ def leaving_times(users: Users, calls: pa.Table) -> Floats:
     return users.first_token_s + users.token_s * read * output
 
 
+def leaving_tokens(users: Users, calls: pa.Table, streamed: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """With how many tokens of a stream users leave; null where they stay, or where nothing is streamed."""
+    assert users.user_cancel_tokens is not None
+    tokens = users.user_cancel_tokens.draw(stream(users.seed, "when they leave"), calls.num_rows)
+    at_once = ~np.asarray(pc.fill_null(streamed, True))
+    return pa.array(
+        np.maximum(np.rint(tokens), 1.0).astype(np.int64), mask=~who_leaves(users, calls.num_rows) | at_once
+    )
+
+
 def columns(users: Users, calls: pa.Table) -> dict[str, pa.Array]:
     """The columns of CALLS that users decide, where the options say something of them."""
     n = calls.num_rows
     made: dict[str, pa.Array] = {}
-    if leave(users):
-        leaves = leaving(users, calls)
-        made["user_cancel_s"] = pa.array(leaves, mask=np.isinf(leaves))
-        stays_unknown = np.asarray(calls["patience_censored"])
-        made["patience_censored"] = pa.array(stays_unknown & np.isinf(leaves))
-    if users.client_timeout_s is not None:
-        made["client_timeout_s"] = pa.repeat(users.client_timeout_s, n)
     if users.stream_share is not None:
         made["stream"] = pa.array(stream(users.seed, "streams").random(n) < users.stream_share)
+    if leave(users):
+        leaves = leaving(users, calls)
+        stays = np.isinf(leaves)
+        made["user_cancel_s"] = pa.array(leaves, mask=stays)
+        if users.user_cancel_tokens is not None and users.user_cancel_rate > 0.0:
+            made["user_cancel_tokens"] = leaving_tokens(users, calls, made.get("stream", calls["stream"]))
+            stays &= np.asarray(made["user_cancel_tokens"].is_null())
+        made["patience_censored"] = pa.array(np.asarray(calls["patience_censored"]) & stays)
+    if users.client_timeout_s is not None:
+        made["client_timeout_s"] = pa.repeat(users.client_timeout_s, n)
     return made
 
 
@@ -148,7 +183,7 @@ def sentences(users: Users, calls: pa.Table) -> list[str]:
     if users.patience_s is not None:
         said.append(f"every user leaves without a whole response after {users.patience_s} s")
     if said:
-        count = calls.num_rows - calls["user_cancel_s"].null_count
+        count = pc.sum(pc.or_(calls["user_cancel_s"].is_valid(), calls["user_cancel_tokens"].is_valid())).as_py()
         said.append(f"so that users of {count:,} of {calls.num_rows:,} calls leave, where those have not ended before")
     if users.client_timeout_s is not None:
         said.append(f"clients wait {users.client_timeout_s:g} s for an attempt")
@@ -161,6 +196,8 @@ def sentences(users: Users, calls: pa.Table) -> list[str]:
 
 def when(users: Users) -> str:
     """When those users leave who do."""
+    if users.user_cancel_tokens is not None:
+        return f"with {users.user_cancel_tokens} tokens of a stream"
     if users.user_cancel_share is None:
         return f"{users.user_cancel_s or LEAVES} s after they ask"
     return (

@@ -60,6 +60,37 @@ WORKLOADS: Mapping[str, Workload] = {
             "stream_share": 0.0,
         },
     ),
+    "daily": Workload(
+        "two days with a peak in the afternoon and a quiet night",
+        {
+            **{key: value for key, value in PLAIN.items() if key != "calls"},
+            "duration_s": 172_800.0,
+            "rate_per_s": 0.2,
+            "daily_swing": 0.8,
+        },
+    ),
+    "clients": Workload(
+        "a few clients that send most, and many that send a little, some of them in bursts, with lengths of their own",
+        {
+            **PLAIN,
+            "clients": 100,
+            "arrival_family": "weibull",
+            "client_cv": "lognormal:mean=2,cv=0.7",
+            "client_spread": 0.7,
+        },
+    ),
+    "chat": Workload(
+        "people who talk for some turns, and think before each; prompts hold all that was said",
+        {
+            **PLAIN,
+            "rate_per_s": 2.0,
+            "prompt_tokens": "lognormal:mean=150,cv=1.2",
+            "session_turns": "geometric:mean=5",
+            "think_time_s": "lognormal:mean=25,cv=1.2",
+            "prefixes": 5,
+            "prefix_tokens": 800,
+        },
+    ),
     "low_cancel_rate": Workload("minimal cancellations", {**LEAVING, "user_cancel_rate": 0.06}),
     "moderate_cancel_rate": Workload("a realistic production rate", {**LEAVING, "user_cancel_rate": 0.18}),
     "high_cancel_rate": Workload("heavy churn", {**LEAVING, "user_cancel_rate": 0.35}),

@@ -88,7 +88,7 @@ class Recording:
     @property
     def calls(self) -> pa.Table:
         """The calls that the recording shows, with the arrivals that the load generator planned where it says them."""
-        return fold(self.attempts)[0]
+        return fold(self.attempts).calls
 
     def measured(self) -> dict[str, float]:
         """The figures that the recording shows, by name."""

@@ -120,7 +120,7 @@ def refuse_cached(attempts: pa.Table, path: str) -> None:
 
 def measured(attempts: pa.Table, path: str, served: Served, notes: tuple[str, ...]) -> Measured:
     """Attempts as calls from the first arrival on, with their times. Raises BadInput when lengths or times lack."""
-    calls, _ = fold(from_start(attempts))
+    calls = fold(from_start(attempts)).calls
     ok = np.asarray(pc.fill_null(pc.equal(calls["observed_status"], "ok"), False))
     if not ok.any():
         raise BadInput.at(path, "no request of it ended well")

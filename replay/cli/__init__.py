@@ -11,11 +11,23 @@ from typing import NoReturn
 
 import click
 
-from replay.cli import answers, cluster, engines, machine, profiles, runs, studies, traces
+from replay.cli import answers, cluster, engines, machine, profiles, recommend, runs, studies, traces
 from replay.cli.group import BAD_DATA, FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, cli
 from replay.errors import BadConfig, BadInput, ClusterUnreachable, UserError
 
-__all__ = ["answers", "cli", "cluster", "engines", "machine", "main", "profiles", "runs", "studies", "traces"]
+__all__ = [
+    "answers",
+    "cli",
+    "cluster",
+    "engines",
+    "machine",
+    "main",
+    "profiles",
+    "recommend",
+    "runs",
+    "studies",
+    "traces",
+]
 
 
 def fail(message: str, code: int) -> NoReturn:

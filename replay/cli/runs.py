@@ -51,6 +51,11 @@ def init(path: str, as_json: bool) -> None:
 @click.option("--timeout-s", type=float, help="How long clients wait for an attempt. Default: what the log shows.")
 @click.option("--max-attempts", type=int, help="Attempts of a call. Default: what the log shows.")
 @click.option("--slo-s", type=float, help="A call is on time so many seconds after its arrival.")
+@click.option(
+    "--uncensor",
+    type=click.Choice(["kaplan-meier", "none"]),
+    help="Outputs and patience that the log cut short: drawn from its own law (default), or as they were seen.",
+)
 @click.option("--until-s", type=float, help="Cut the simulation at this second.")
 @click.option("--drain-s", type=float, help="Cut it so long after the last arrival.")
 @click.option("--warmup-s", type=float, help="Leave out arrivals before this second.")
@@ -120,7 +125,7 @@ def executor_for(store: Store, name: str, workers: int | None, address: str | No
 FLAG_KEYS = {
     "seeds": "seeds", "as_logged": "as_logged", "slo_s": "slo_s",
     "timeout_s": "client.timeout_s", "max_attempts": "client.max_attempts", "until_s": "until_s", "drain_s": "drain_s",
-    "warmup_s": "warmup_s",
+    "warmup_s": "warmup_s", "uncensor": "uncensor",
 }  # fmt: skip
 """Setting of each flag that is one."""
 

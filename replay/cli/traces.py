@@ -23,35 +23,71 @@ from trace_schema.errors import BadConfig, UnknownName
 @click.option(
     "--synthetic", multiple=True, metavar="KEY=VALUE", help="Lay users over a log (replay formats show synthetic)."
 )
+@click.option("--scale", multiple=True, metavar="KEY=VALUE", help="Busier, longer: rate=2, prompt=1.5, output=0.5.")
+@click.option("--where", metavar="SQL", help="Only attempts that meet a condition on columns, as in status = 'ok'.")
+@click.option("--sample", type=float, metavar="SHARE", help="Keep a share of the sessions, calls or callers.")
+@click.option("--bytes-per-token", type=float, metavar="R", help="Estimate prompts of which only the bytes are known.")
+@click.option("--jitter-within-resolution", is_flag=True, help="Spread calls of one tick of the log's clock over it.")
+@click.option("--seed", type=int, default=0, help="Of --sample and --jitter-within-resolution.", show_default=True)
+@click.option("--with", "beside", multiple=True, metavar="FILE", help="A log of the same traffic, to be merged.")
+@click.option(
+    "--retry-window",
+    "retry_window_s",
+    type=float,
+    default=9.0,
+    metavar="S",
+    show_default=True,
+    help="A retry begins at most so long after the attempt that it repeats.",
+)
+@click.option("--no-infer", is_flag=True, help="Join only attempts that the log itself says are one call's.")
+@click.option(
+    "--attempts", "attempts_path", metavar="FILE", help="Write the attempts, too, with their calls (Parquet)."
+)
+@click.option("--anonymize", is_flag=True, help="Pseudonyms for tenants, clients, sessions, calls and files.")
+@click.option("--anonymize-key", metavar="FILE", help="The same pseudonyms in every trace that is made with this key.")
 @click.option("--strict", is_flag=True, help="Refuse a log with a row that cannot be used.")
 @json_option
 @quiet_option
 def ingest(
     files: Sequence[str],
     output: str,
-    format: str | None,
     mapping: Sequence[str],
     options: Sequence[str],
     synthetic: Sequence[str],
-    strict: bool,
+    scale: Sequence[str],
+    no_infer: bool,
+    attempts_path: str | None,
+    anonymize: bool,
+    anonymize_key: str | None,
     as_json: bool,
     quiet: bool,
+    **said: Any,
 ) -> None:
-    """Read logs (files or patterns) as one trace, and say what was guessed and dropped.
+    """Read logs as one trace, and say what was guessed and dropped.
 
+    Logs of the same traffic are merged: those whose ids match, and those named --with (a gateway's and its engine's).
+    Logs are files, URIs such as s3://bucket/log.gz, patterns of either, or - for the standard input.
     synthetic:WORKLOAD in the place of files makes a trace from nothing, as in synthetic:overload.
     """
     import msgspec
 
+    from replay.anonymize import anonymized, fresh_key, key_from
     from replay.describe import added_lines, report_lines
     from replay.ingest import ingest as read
-    from replay.ingest import write_trace
+    from replay.ingest import write_attempts, write_trace
     from replay.progress import progress
 
-    said = {"mapping": pairs(mapping, "--map"), "options": yaml_pairs(options, "--option")}
-    said["synthetic"] = yaml_pairs(synthetic, "--synthetic")
+    said["mapping"] = pairs(mapping, "--map")
+    said["options"], said["synthetic"] = yaml_pairs(options, "--option"), yaml_pairs(synthetic, "--synthetic")
+    said["scale"] = yaml_pairs(scale, "--scale")
+    said["infer"], said["keep_attempts"] = not no_infer, attempts_path is not None
+    key = key_from(anonymize_key) if anonymize_key else fresh_key() if anonymize else None
     with progress("reading", quiet=quiet) as told:
-        trace = read(files, format=format, strict=strict, on_progress=told, **said)
+        trace = read(files, on_progress=told, **said)
+    if attempts_path is not None:
+        write_attempts(trace, attempts_path, anonymous=key is not None)
+    if key is not None:
+        trace = anonymized(trace, key)
     write_trace(trace, output)
     if as_json:
         click.echo(msgspec.json.encode(trace.about).decode())
@@ -110,6 +146,7 @@ def synthetic_text(said: Mapping[str, Any]) -> str:
         "workloads": "workloads, as in: replay ingest synthetic:overload -o trace.parquet --option seed=3",
         "traffic": "--option, the traffic of a workload",
         "users": "--option, the users of a workload; or --synthetic, users to lay over a log that shows none",
+        "scale": "--scale, a log or a trace made busier or calmer, its calls longer or shorter",
     }
     lines = []
     for part, heading in parts.items():

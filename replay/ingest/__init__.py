@@ -13,8 +13,8 @@ from typing import Any
 from replay.ingest.clock import from_start, resolution
 from replay.ingest.logs import ingest, read_trace
 from replay.ingest.report import FileReport, Report
-from replay.ingest.trace import METADATA, About, Trace, write_trace
-from replay.ingest.users import SYNTHETIC, lay_users, made_trace
+from replay.ingest.trace import METADATA, About, Trace, write_attempts, write_trace
+from replay.ingest.users import SYNTHETIC, lay_users, made_trace, scale_trace
 
 __all__ = [
     "METADATA",
@@ -29,6 +29,8 @@ __all__ = [
     "made_trace",
     "read_trace",
     "resolution",
+    "scale_trace",
+    "write_attempts",
     "write_trace",
 ]
 

@@ -1,4 +1,4 @@
-"""Traces that nobody observed, in whole or in part: made from nothing, or with users laid over a log."""
+"""Traces that nobody observed, in whole or in part: made from nothing, scaled, or with users laid over a log."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from connectors.synthetic import Users, lay_over, make
+from connectors.synthetic import lay_over, make, scaled_trace
 from replay.errors import BadConfig
 from replay.ingest.trace import About, Trace
 from replay.phases import Phase, around
@@ -37,6 +37,19 @@ def lay_users(trace: Trace, options: Mapping[str, Any]) -> Trace:
     return Trace(check_calls(calls), msgspec.structs.replace(trace.about, added=added))
 
 
+def scale_trace(trace: Trace, options: Mapping[str, Any]) -> Trace:
+    """`trace` with more or fewer sessions, or longer or shorter calls; options as in docs/synthetic.md.
+
+    Raises BadConfig.
+    """
+    calls, added = scaled_trace(trace.calls, options, trace.about.added)
+    factor = float(added.scales[-1].get("stretch", 1.0))
+    phases = [
+        Phase(p.name, factor * p.start_s, None if p.end_s is None else factor * p.end_s) for p in trace.about.phases
+    ]
+    return Trace(check_calls(calls), msgspec.structs.replace(trace.about, added=added, phases=phases))
+
+
 def refuse_beside_synthetic(paths: Sequence[str], others: Mapping[str, Any]) -> None:
     """Raises BadConfig for what cannot stand beside a trace that is made from nothing."""
     path = next(path for path in paths if path.startswith(SYNTHETIC))
@@ -46,10 +59,3 @@ def refuse_beside_synthetic(paths: Sequence[str], others: Mapping[str, Any]) -> 
     if given:
         hint = "say users with --option too" if given == ["synthetic"] else "it is no file"
         raise BadConfig(f"{path} takes no --{given[0]}: {hint}")
-
-
-def refuse_misplaced(options: Mapping[str, Any]) -> None:
-    """Raises BadConfig for an option of users that is given as one of the log's format."""
-    for key in options:
-        if key in Users.__struct_fields__:
-            raise BadConfig(f"--option {key}: is no log's; lay users over a log with --synthetic {key}={options[key]}")

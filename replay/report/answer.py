@@ -6,7 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from queries import run_query, run_sql
+from replay.censoring import Drawn, in_words
 from replay.report.tables import grid, render, text
 from replay.report.verdict import CAUSES, Answers, Rows, verdict
 from replay.report.words import paragraphs, spread
@@ -14,7 +17,15 @@ from replay.report.words import paragraphs, spread
 if TYPE_CHECKING:
     import pyarrow as pa
 
-REPORTED = ("summary", "self_replay", "delivered_by_phase", "wasted_compute", "counter_gap", "recovery")
+REPORTED = (
+    "summary",
+    "self_replay",
+    "delivered_by_phase",
+    "share_of_possible",
+    "wasted_compute",
+    "counter_gap",
+    "recovery",
+)
 """The queries behind `report`."""
 
 
@@ -38,9 +49,10 @@ def report(run: str) -> str:
     """The answer that a run gives: who was served, what the GPU's time went into, what the counter hid, recovery."""
     found, own = labelled(ask(run)), run_policy(run)
     parts = [
-        paragraphs([*unfinished(run), *verdict(found, own)]),
+        paragraphs([*unfinished(run), *verdict(found, own), *cut_short(run)]),
         self_replay(found["self_replay"], own),
         delivered(found["delivered_by_phase"]),
+        beside_the_possible(found["share_of_possible"]),
         gpu_time(found["wasted_compute"]),
         counter(found["counter_gap"]),
         recovery(found["recovery"]),
@@ -52,7 +64,8 @@ def report_data(run: str) -> dict[str, Any]:
     """The same for a program: the verdict, and the result of each query behind the report."""
     tables = ask(run)
     sentences = [*unfinished(run), *verdict(labelled(tables), run_policy(run))]
-    return {"verdict": sentences, **{name: json.loads(render(table, "json")) for name, table in tables.items()}}
+    rows = {name: json.loads(render(table, "json")) for name, table in tables.items()}
+    return {"verdict": sentences, "drawn": msgspec.to_builtins(drawn_for(run)), **rows}
 
 
 def unfinished(run: str) -> list[str]:
@@ -66,6 +79,17 @@ def unfinished(run: str) -> list[str]:
     return [
         f"The run is not finished: {row['done']:,} of {row['planned']:,} replays are in; run it again for the rest."
     ]
+
+
+def drawn_for(run: str) -> Drawn:
+    """What the log cut short, and the run filled in."""
+    (row,) = run_sql(run, "SELECT * FROM run").to_pylist()
+    return Drawn(**{name: row.get(f"drawn_{name}", 0) for name in Drawn.__struct_fields__})
+
+
+def cut_short(run: str) -> list[str]:
+    """The same in sentences; none where nothing was."""
+    return [f"{said[0].upper()}{said[1:]}." for said in in_words(drawn_for(run))]
 
 
 def self_replay(rows: Rows, own: str | None) -> str:
@@ -112,6 +136,29 @@ def too_long(rows: Rows) -> str:
     if count == 0:
         return ""
     return f"\n{count:,} calls do not fit the model or the KV pool: they are rejected, and not counted"
+
+
+def beside_the_possible(rows: Rows) -> str:
+    """What each policy delivers of what any policy could."""
+    lines = [
+        [
+            r["label"],
+            text(round(r["delivered"], 1)),
+            text(r["possible_delivered"]),
+            spread(r["share_delivered"], r["share_delivered_low"], r["share_delivered_high"]),
+            text(round(r["on_time"], 1)),
+            text(r["possible_on_time"]),
+            spread(r["share_on_time"], r["share_on_time_low"], r["share_on_time_high"]),
+        ]
+        for r in rows
+        if r["phase"] is None
+    ]
+    if not lines:
+        return ""
+    heads = ["policy", "delivered", "possible", "share", "on time", "possible", "share"]
+    return grid(
+        heads, lines, "Beside the best that was possible: no policy with clients as patient delivers more calls"
+    )
 
 
 def gpu_time(rows: Rows) -> str:

@@ -12,7 +12,7 @@ import yaml
 
 from queries import run_sql
 from replay.errors import BadInput
-from replay.report.answer import too_long
+from replay.report.answer import cut_short, too_long
 from replay.report.scenes import Found, Rows
 from replay.report.tables import text
 from replay.report.verdict import AGREES, doubt
@@ -121,6 +121,7 @@ def assumptions(run: str, found: Found, seeds: int) -> list[tuple[str, list[str]
             ["Calls arrive when they arrived in the log, whatever a policy does to the answers before them."],
         ),
         ("What the log cannot show", hidden(run, found)),
+        ("What the log cut short", cut_short(run) or ["Nothing."]),
         ("Engine", engines(run)),
         ("Clients", clients(resolved(run))),
         ("Seeds", [f"{seeds:,}: the same calls each time, with other random waits of clients."]),

@@ -99,6 +99,8 @@ class Bar:
     """To be seen first: the log's own policy."""
     parts: tuple[Part, ...]
     mark: float | None = None
+    whisker: tuple[float, float] | None = None
+    """An interval around its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,8 @@ class Bars:
     axis: str
     """What the scale counts."""
     share: bool = False
+    rules: tuple[tuple[float, str], ...] = ()
+    """Lines across all rows: where, and their colour."""
 
 
 Chart = Panels | Bars

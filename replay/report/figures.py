@@ -203,6 +203,29 @@ def by_waste(found: Found, scene: Scene) -> list[tuple[Shown, Mapping[str, Any]]
     return sorted(pairs, key=lambda pair: pair[1]["wasted_compute_frac"] or 0.0)
 
 
+def beside_the_possible(found: Found, scene: Scene) -> Bars:
+    """Calls that each policy delivers, on time and late, and the most that any could deliver."""
+    rows = {r["policy"]: r for r in scene.rows(found["share_of_possible"]) if r["phase"] is None}
+    bars = []
+    for one in scene.shown:
+        if one.policy not in rows:
+            continue
+        row = rows[one.policy]
+        late = row["delivered"] - row["on_time"]
+        parts = (
+            Part(row["on_time"], USEFUL, f"{row['on_time']:,.0f} on time"),
+            Part(late, WAITED[-2], f"{late:,.0f} late"),
+        )
+        note = f"{share(row['share_delivered'])} of the possible"
+        bars.append(Bar(one.short_label, note, one.colour, one.own, parts, row["possible_delivered"]))
+    key = (
+        Key("area", USEFUL, "delivered on time"),
+        Key("area", WAITED[-2], "delivered late"),
+        Key("line", INK, "no policy delivers more"),
+    )
+    return Bars(tuple(bars), key, max((r["calls"] for r in rows.values()), default=0.0), "calls")
+
+
 def gpu_time(found: Found, scene: Scene) -> Bars:
     """What the GPU's time went into, for each policy."""
     pairs = by_waste(found, scene)

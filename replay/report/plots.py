@@ -255,6 +255,9 @@ def draw_bars(chart: Bars, width: int) -> Figure:
     draw_key(page, key, 4)
     per = (right - left) / chart.top if chart.top > 0 else 0.0
     draw_scale(page, chart, left, per, top - 2, top + step * len(chart.bars) + 2, lines=beside)
+    for at, colour in chart.rules:
+        x = left + at * per
+        page.plot([x, x], [top - 2, top + step * len(chart.bars) + 2], color=colour, linewidth=1.8, zorder=3)
     for n, bar in enumerate(chart.bars):
         y = top + step * n + (0 if beside else 22)
         draw_bar(page, bar, left, y, thick, per)
@@ -279,6 +282,11 @@ def draw_bar(page: Axes, bar: Bar, left: float, y: float, thick: float, per: flo
             letters = "#ffffff" if dark(part.colour) else "#11151d"
             page.text(x + 6, y + thick / 2, part.words, color=letters, va="center_baseline", fontsize=FONT - 1)
         x += long
+    if bar.whisker is not None:
+        low, high = (left + v * per for v in bar.whisker)
+        page.plot([low, high], [y + thick / 2] * 2, color=INK, linewidth=1.4, zorder=4)
+        for end in (low, high):
+            page.plot([end, end], [y + thick / 2 - 4, y + thick / 2 + 4], color=INK, linewidth=1.4, zorder=4)
     if bar.mark is not None:
         at = left + bar.mark * per
         page.plot([at, at], [y - 3, y + thick + 3], color=INK, linewidth=2.2, solid_capstyle="butt")

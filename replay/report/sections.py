@@ -59,7 +59,7 @@ class Section:
 
 def sections(story: Story) -> list[Section]:
     """The sections in the order in which they are read."""
-    return [section(story) for section in (delivered, gpu_time, counter, over_time, latency)]
+    return [section(story) for section in (delivered, possible, gpu_time, counter, over_time, latency)]
 
 
 def each(
@@ -101,6 +101,30 @@ def delivered(story: Story) -> Section:
                 lambda scene: in_panels(scene, why),
                 lambda scene, _: f"Share of arriving calls that were delivered, over time. {by_phase(found, scene)}",
                 ("delivered_over_time", "recovery", "summary"),
+            )
+        ),
+    )
+
+
+def possible(story: Story) -> Section:
+    """What was delivered beside what could have been."""
+    found = story.found
+    rows = [r for r in found["share_of_possible"] if r["phase"] is None]
+    on_time = f" On time are {max(r['possible_on_time'] for r in rows):,.0f} at most." if rows else ""
+    return Section(
+        "possible",
+        "Beside the best that was possible",
+        "The most that any policy can deliver, were it to know every length and deadline beforehand and to switch "
+        f"between requests without loss, for clients as patient as the most patient here.{on_time}",
+        ("share_of_possible",),
+        tuple(
+            each(
+                story,
+                "possible",
+                lambda scene: figures.beside_the_possible(found, scene),
+                alike,
+                lambda _, chart: read_out("Calls delivered, of those that could have been", chart),
+                ("share_of_possible",),
             )
         ),
     )

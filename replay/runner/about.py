@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import yaml
+from msgspec.structs import asdict
 
 from queries import views_sql
 from replay.policies.catalogue import CATALOGUE
+from replay.runner.ceiling import possible_table
 from replay.runner.cells import Cell
 from replay.runner.plan import Plan
 from replay.runner.store import Store
@@ -32,6 +34,7 @@ def describe_run(plan: Plan, store: Store) -> None:
         "warmup_s": (experiment.warmup_s, pa.float64()),
         "seeds": (experiment.seeds, pa.int32()),
         "replays": (len(plan.cells), pa.int32()),
+        **{f"drawn_{what}": (count, pa.int64()) for what, count in asdict(plan.drawn).items()},
     }
     store.write_table("run.parquet", pa.table({k: pa.array([v], t) for k, (v, t) in columns.items()}))
     summaries = [CATALOGUE[p.name].summary if p.name in CATALOGUE else "" for p in plan.policies]
@@ -56,6 +59,10 @@ def describe_run(plan: Plan, store: Store) -> None:
         ),
     )
     store.write_table("profiles.parquet", profiles_table(plan.cells))
+    possible = possible_table(
+        plan.cells, plan.parts.calls, plan.phases, experiment.slo_s, run_cut(plan), experiment.warmup_s
+    )
+    store.write_table("possible.parquet", possible)
     store.write_table("observed.parquet", plan.trace.calls.select(list(OBSERVED)).replace_schema_metadata(None))
     settings = {key: {"value": value, "source": source} for key, (value, source) in plan.sources.items()}
     store.write("config.resolved.yaml", yaml.safe_dump(settings, sort_keys=True).encode())

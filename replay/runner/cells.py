@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import msgspec
 import pyarrow as pa
 
+from replay.censoring import Drawn, Uncensor, put, uncensored
 from replay.engine import Results, simulate
 from replay.errors import UserError
 from replay.policies.knobs import Fleet, Policy
@@ -29,6 +30,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """Profiles of the other engines of the fleet, in its order."""
     seed: int
     partition: int = 0
+    uncensor: Uncensor = "none"
+    """How what the log cut short is filled in."""
     run: str = ""
     """Directory of its run below that of the store; empty: the store's own."""
 
@@ -116,9 +119,14 @@ def discard_leftovers(cell: Cell, store: Store) -> None:
 
 
 def simulated(cell: Cell, calls: pa.Table, limits: Limits, on_progress: Report | None) -> Results:
-    """The simulation of a cell."""
-    return simulate(
-        calls,
+    """The simulation of a cell.
+
+    Its results say when users leave as the trace does: whoever stayed in the log is a survivor under every policy and
+    seed, even where a moment is drawn at which he would have left.
+    """
+    replayed, drawn = traffic(cell, calls)
+    results = simulate(
+        replayed,
         cell.policy,
         cell.engines,
         seed=cell.seed,
@@ -127,3 +135,11 @@ def simulated(cell: Cell, calls: pa.Table, limits: Limits, on_progress: Report |
         timeline_interval_s=limits.timeline_interval_s,
         on_progress=on_progress,
     )
+    if not drawn.patience:
+        return results
+    return replace(results, calls=put(results.calls, "user_cancel_s", calls["user_cancel_s"]))
+
+
+def traffic(cell: Cell, calls: pa.Table) -> tuple[pa.Table, Drawn]:
+    """The calls that a cell replays, those of its part with what the log cut short filled in; and how much of it."""
+    return uncensored(calls, cell.seed) if cell.uncensor != "none" else (calls, Drawn())

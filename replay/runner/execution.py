@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 import msgspec
 import pyarrow as pa
 
+from replay.censoring import Drawn
 from replay.engine.kernel import source_digest
 from replay.errors import UserError
 from replay.runner.about import describe_run
@@ -118,6 +119,7 @@ def fresh_manifest(plan: Plan) -> Manifest:
             "parts": plan.parts.partitions,
         },
         "limits": [plan.experiment.until_s, plan.experiment.drain_s, plan.experiment.timeline_interval_s],
+        "uncensor": plan.experiment.uncensor if plan.drawn != Drawn() else "none",
         "run": [plan.experiment.slo_s, plan.experiment.warmup_s, plan.phases],
     }
     return Manifest(

@@ -8,6 +8,8 @@ from replay.errors import BadConfig
 from replay.runner.store import Store
 
 NAME = "manifest.json"
+BENEATH = "beneath"
+"""Directory of a run in which runs lie that it rests on."""
 
 
 class Manifest(msgspec.Struct, kw_only=True):
@@ -38,7 +40,7 @@ def open_manifest(store: Store, fresh: Manifest) -> Manifest:
     """
     content = store.read(NAME)
     if content is None:
-        if any(store.root.iterdir()):
+        if any(entry.name != BENEATH for entry in store.root.iterdir()):
             raise BadConfig(f"{store.root}: holds files that are not a run's; name another directory")
         return fresh
     try:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from replay.censoring import Drawn, in_words, to_draw
 from replay.config import (
     Experiment,
     Sourced,
@@ -41,6 +42,8 @@ class Plan:
     phases: list[Phase]
     parts: Parted
     cells: list[Cell]
+    drawn: Drawn
+    """What the log cut short, and the first seed fills in."""
     notes: list[str]
     """What a person should know of it before it runs."""
 
@@ -55,7 +58,8 @@ def make_plan(experiment: Experiment, sources: Sourced, trace: Trace) -> Plan:
     if trace.about.added is not None:
         notes += [f"synthetic, not observed: {sentence}" for sentence in trace.about.added.says]
         if experiment.as_logged:
-            notes.append(f"{experiment.as_logged} cannot be compared with a log: users of this trace are synthetic")
+            what = f"{trace.about.added.what} of this trace are synthetic"
+            notes.append(f"{experiment.as_logged} cannot be compared with a log: {what}")
         experiment = msgspec.structs.replace(experiment, as_logged=None)
     elif others:
         experiment = msgspec.structs.replace(experiment, as_logged=None)
@@ -79,7 +83,15 @@ def make_plan(experiment: Experiment, sources: Sourced, trace: Trace) -> Plan:
             shown.append(f"{len(parts.partitions) - 5} more")
         notes.append(f"each of {len(parts.partitions)} parts is replayed on a fleet of its own: {', '.join(shown)}")
     cells = [
-        Cell(policy=policy, profile=profile, fleet=fleet, beside=beside[fleet], seed=seed, partition=part.index)
+        Cell(
+            policy=policy,
+            profile=profile,
+            fleet=fleet,
+            beside=beside[fleet],
+            seed=seed,
+            partition=part.index,
+            uncensor=experiment.uncensor,
+        )
         for policy in policies
         for profile in profiles
         for fleet in fleets
@@ -87,8 +99,10 @@ def make_plan(experiment: Experiment, sources: Sourced, trace: Trace) -> Plan:
         for part in parts.partitions
     ]
     refuse_equal_names(cells)
+    drawn = to_draw(parts.calls) if experiment.uncensor != "none" else Drawn()
+    notes += in_words(drawn)
     phases = phases_of(experiment, trace.phases)
-    return Plan(experiment, sources, trace, policies, profiles, fleets, phases, parts, cells, notes)
+    return Plan(experiment, sources, trace, policies, profiles, fleets, phases, parts, cells, drawn, notes)
 
 
 def by_family(policies: list[Policy]) -> list[list[Policy]]:

@@ -135,8 +135,11 @@ def test_bytes_that_are_no_log_are_refused_in_every_format(
     refusal(capsys, written(tmp_path / "log", content), "--format", format)
 
 
-def test_a_json_array_is_refused_with_what_to_do(tmp_path: Path, capsys: Any) -> None:
-    assert "jq -c" in refusal(capsys, written(tmp_path / "log.json", json.dumps([LINE, LINE], indent=1).encode()))
+def test_a_json_array_is_read_item_by_item(tmp_path: Path) -> None:
+    content = json.dumps([LINE, "no object", {**LINE, "call": 1, "prompt": -1}, {**LINE, "call": 2}], indent=1)
+    calls, dropped = read(written(tmp_path / "log.json", content.encode()))
+    assert calls.num_rows == 2
+    assert sorted(rows for _, rows in dropped.values()) == [[2], [3]]
 
 
 def test_a_header_alone_holds_no_rows(tmp_path: Path, capsys: Any) -> None:

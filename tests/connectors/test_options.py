@@ -87,4 +87,4 @@ def test_options_are_said_on_the_command_line_and_listed(
     assert (code, message) == (2, "replay: options of ticks: unknown key 'tick'; did you mean tick_s?\n")
     assert replay("ingest", log, "-o", output, "--option", "tick_s")[0] == 2
     assert "--option tick_s=0.001" in replay("formats")[1]
-    assert json.loads(replay("formats", "--json")[1])["mooncake"]["options"] == {"hash_block_tokens": 512}
+    assert json.loads(replay("formats", "--json")[1])["qwen_bailian"]["options"] == {"hash_block_tokens": 16}

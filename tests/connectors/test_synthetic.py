@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 import replay
 from connectors import synthetic
@@ -108,6 +109,64 @@ def test_random_bursts_have_the_mean_rate_of_periodic_ones_and_crowd_more() -> N
     assert dispersion(random, 10.0) > 5.0 * dispersion(periodic, 10.0)
 
 
+def test_states_take_their_share_of_time_and_have_their_rate() -> None:
+    times = arrivals(rate_per_s=10.0, states="1@40,6@10,0@20")
+    rate = N / times[-1] / 10.0
+    assert rate == pytest.approx((1 * 40 + 6 * 10) / 70, rel=0.1)
+    assert dispersion(times, 20.0) > 20.0
+    gaps = np.diff(times)
+    silent = gaps[gaps > 3.0]
+    assert silent.mean() - 3.0 == pytest.approx(20.0, rel=0.25)
+
+
+def test_an_mmpp_crowds_as_its_formula_says() -> None:
+    # Index of dispersion of a two-state MMPP over long windows (Fischer and Meier-Hellstern, 1993, eq. 4).
+    low, high, calm_s, burst_s = 10.0, 50.0, 8.0, 2.0
+    into, out = 1.0 / calm_s, 1.0 / burst_s
+    limit = 1.0 + 2.0 * (low - high) ** 2 * into * out / ((into + out) ** 2 * (low * out + high * into))
+    seen = [dispersion(arrivals(rate_per_s=10.0, states="1@8,5@2", seed=s), 100.0) for s in range(12)]
+    assert np.mean(seen) == pytest.approx(limit, rel=0.2)
+
+
+def test_a_day_has_its_peak_and_its_trough_where_they_are_said_to_be() -> None:
+    day = {"daily_swing": 0.8, "daily_period_s": 1_000.0, "daily_peak_s": 300.0}
+    times = arrivals(rate_per_s=20.0, calls=None, duration_s=3_000.0, **day) % 1_000.0
+    counts = np.histogram(times, 20, (0.0, 1_000.0))[0]
+    middles = np.arange(25.0, 1_000.0, 50.0)
+    expected = 1.0 + 0.8 * np.cos(2.0 * np.pi * (middles - 300.0) / 1_000.0)
+    assert counts / counts.mean() == pytest.approx(expected, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("law", "share"),
+    [
+        ("exponential:30", lambda t: np.exp(-t / 30.0)),
+        ("weibull:mean=30,shape=2", lambda t: np.exp(-((t * (np.pi / 4.0) ** 0.5 / 30.0) ** 2))),
+        ("lognormal:mean=30,cv=1", lambda t: stats.lognorm(np.log(2.0) ** 0.5, scale=30.0 / 2.0**0.5).sf(t)),
+        (
+            "mixture:0.8*exponential:10+0.2*exponential:110",
+            lambda t: 0.8 * np.exp(-t / 10.0) + 0.2 * np.exp(-t / 110.0),
+        ),
+    ],
+)
+def test_patience_follows_its_law(law: str, share: Any) -> None:
+    leaves = synthetic.calls("poisson", calls=N, patience_s=law)["user_cancel_s"].to_numpy()
+    assert stats.kstest(leaves, lambda t: 1.0 - share(t)).pvalue > 0.01
+
+
+def test_users_leave_with_so_many_tokens_of_a_stream_and_wait_for_what_comes_at_once() -> None:
+    options = {"user_cancel_rate": 0.4, "user_cancel_tokens": "geometric:30", "stream_share": 0.5}
+    calls = synthetic.calls("poisson", calls=N, **options)
+    leaves = np.asarray(calls["user_cancel_tokens"].is_valid())
+    streamed = np.asarray(calls["stream"])
+    assert not leaves[~streamed].any()
+    assert leaves[streamed].mean() == pytest.approx(0.4, abs=0.02)
+    assert pc.mean(calls["user_cancel_tokens"]).as_py() == pytest.approx(30.0, rel=0.05)
+    assert calls["user_cancel_s"].null_count == N
+    said = synthetic.make("poisson", options).added.says
+    assert "40% of the users leave, with geometric:mean=30 tokens of a stream" in said
+
+
 def test_a_duration_ends_the_trace_and_the_same_calls_begin_it() -> None:
     whole = arrivals(rate_per_s=20.0)
     cut = arrivals(rate_per_s=20.0, calls=None, duration_s=100.0)
@@ -123,6 +182,9 @@ LAW_MOMENTS = [
     ("geometric:mean=60", 60.0, (60.0 * 59.0) ** 0.5),
     ("lognormal:mean=1200,cv=0.8", 1200.0, 960.0),
     ("lognormal:1200,0.8", 1200.0, 960.0),
+    ("weibull:mean=400,shape=2", 400.0, 400.0 * (4.0 / np.pi - 1.0) ** 0.5),
+    ("discrete:100=3,500=1", 200.0, 30_000**0.5),
+    ("mixture:3*100+1*uniform:400,600", 200.0, (0.25 * 200**2 / 12 + 0.75 * 100**2 + 0.25 * 300**2) ** 0.5),
     ("quantiles:0=0,0.5=100,1=500", 175.0, (0.5 * 100**2 / 3 + 0.5 * (500**3 - 100**3) / 1200 - 175**2) ** 0.5),
 ]
 
@@ -148,6 +210,9 @@ def test_a_law_is_read_as_it_is_written(name: str, numbers: list[float]) -> None
         "constant": f"{low!r}",
         "uniform": f"uniform:low={low!r},high={high!r}",
         "lognormal": f"lognormal:{high!r},{min(low, 100.0)!r}",
+        "weibull": f"weibull:{high!r},{min(low, 100.0)!r}",
+        "discrete": f"discrete:{low!r}={more!r},{high + 1.0!r}=0,{more + 2.0!r}=1e+3",
+        "mixture": f"mixture:{low!r}*exponential:{high!r}+1e+3*uniform:low={low!r},high={more!r}+2*7",
         "quantiles": f"quantiles:0={low!r},0.25={high!r},1={more!r}",
     }.get(name, f"{name}:mean={low!r}")
     once = law_of(text)
@@ -368,6 +433,12 @@ HOSTILE = [
     ({"prompt_tokens": "geometric:0.5"}, "mean is 0.5, and must be from 1"),
     ({"prompt_tokens": "quantiles:0=5,0.5=3,1=9"}, "0.5 is 3, and must be from 5"),
     ({"prompt_tokens": "quantiles:0.1=5,1=9"}, "shares must increase from 0 to 1"),
+    ({"prompt_tokens": "discrete:9=1,3=1"}, "values must increase, with weights"),
+    ({"prompt_tokens": "discrete:9=0"}, "values must increase, with weights"),
+    ({"prompt_tokens": "mixture:exponential:3"}, "'exponential:3' has no weight"),
+    ({"prompt_tokens": "mixture:0*exponential:3"}, "a mixture needs laws with weights"),
+    ({"prompt_tokens": "mixture:"}, "'' has no weight"),
+    ({"prompt_tokens": "weibull:9,0"}, "shape is 0, and must be from 0.05"),
     ({"prompt_tokens": "nan"}, "value is nan"),
     ({"prompt_tokens": -3}, "value is -3"),
     ({"prompt_tokens": [1]}, r"prompt_tokens: \[1\] is neither a number nor a law"),
@@ -378,6 +449,17 @@ HOSTILE = [
     ({"duration_s": 1e-9}, "no call arrives in 1e-09 s"),
     ({"duration_s": 1e9, "rate_per_s": 1e6}, "calls would arrive"),
     ({"burst_every_s": 1e-3, "burst_s": 1e-4, "duration_s": 1e6, "rate_per_s": 0.1}, "bursts, at most"),
+    ({"user_cancel_s": 3, "user_cancel_tokens": 9}, "user_cancel_s and user_cancel_tokens contradict each other"),
+    ({"states": "1@60"}, "two states at least"),
+    ({"states": "1@60,2"}, "is not FACTOR@SECONDS for each state"),
+    ({"states": "0@60,0@2"}, "no call ever arrives"),
+    ({"states": "1@60,2@0"}, "seconds above 0"),
+    ({"daily_peak_s": 3}, "daily_peak_s says nothing without daily_swing"),
+    ({"daily_swing": 1.1}, "daily_swing: expected `float` <= 1.0"),
+    ({"client_skew": 1}, "client_skew says nothing without clients"),
+    ({"think_time_s": 1}, "think_time_s says nothing without session_turns"),
+    ({"token_s": 1}, "token_s says nothing without user_cancel_share or session_turns"),
+    ({"clients": 0}, "clients: expected `int` >= 1"),
     ({"burst_law": "often", "burst_every_s": 20}, "burst_law: invalid enum value 'often'"),
 ]
 
@@ -415,6 +497,11 @@ OPTIONS = st.fixed_dictionaries(
         "disconnect_every_s": st.floats(1e-3, 1e6),
         "stream_share": shares,
         "prefixes": st.integers(1, 10**8),
+        "states": st.sampled_from(["1@9,3@2", "0@10,1@1,2@5"]),
+        "daily_swing": shares,
+        "clients": st.integers(1, 20),
+        "client_cv": st.sampled_from(["exponential:2", 0, 30]),
+        "session_turns": st.sampled_from(["geometric:3", 0, 4, "uniform:1,300"]),
         "client_timeout_s": st.floats(1e-6, 1e9),
     },
 )
@@ -423,6 +510,8 @@ OPTIONS = st.fixed_dictionaries(
 @settings(max_examples=150, deadline=None)
 @given(OPTIONS)
 def test_whatever_is_asked_for_is_a_trace_that_can_be_made_again(options: dict[str, Any]) -> None:
+    if "clients" not in options:
+        options.pop("client_cv", None)
     made = synthetic.make("poisson", options)
     check_calls(made.calls)
     assert made.calls.num_rows == options["calls"]

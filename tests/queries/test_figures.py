@@ -45,6 +45,10 @@ def execution(i: int, fate: str, ended: str = "finished", **more: Any) -> dict[s
     return {**EXECUTION, **times, "execution_id": i, "call_id": i, "fate": fate, "ended": ended, **more}
 
 
+PLACES = (("p", "1x"), ("p", "2x"), ("q", "2x"))
+"""Profiles and fleets that tests have."""
+
+
 def write_run(root: Path, cells: dict[tuple[str, int], dict[str, Rows]], **run: Any) -> str:
     """A run directory by hand: tables by (policy, seed)."""
     store = Store(str(root))
@@ -68,6 +72,10 @@ def write_run(root: Path, cells: dict[tuple[str, int], dict[str, Rows]], **run: 
     store.write_table(
         "run.parquet", pa.table({k: pa.array([v], types.get(k, pa.float64())) for k, v in settings.items()})
     )
+    seeds = list(dict.fromkeys(seed for _, seed in cells))
+    most = {"phase": None, "calls": 5, "delivered": 4, "on_time": 2}
+    possible = [{"profile": p, "fleet": f, "seed": s, **most} for p, f in PLACES for s in seeds]
+    store.write_table("possible.parquet", pa.Table.from_pylist(possible))
     observed = {"call_id": [0, 1], "arrival_s": [1.0, 11.0], "tenant": ["acme", None], "observed_attempts": [1, 3],
                 "observed_status": ["ok", "timeout"], "observed_e2e_s": [0.5, None]}  # fmt: skip
     store.write_table("observed.parquet", pa.table(observed))
@@ -270,3 +278,13 @@ def test_unknown_names_get_the_nearest(run_directory: Path) -> None:
 def test_a_directory_that_is_no_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="is not a run directory"):
         run_query(str(tmp_path), "summary")
+
+
+def test_delivered_calls_stand_beside_the_most_that_any_policy_could_deliver(query: Query) -> None:
+    one = [call(0, 1.0, 2.0), call(1, 2.0, 99.0), call(2, 3.0, None, "failed", reason="retries_exhausted")]
+    two = [call(0, 1.0, 2.0), call(1, 2.0, 3.0), call(2, 3.0, 4.0)]
+    cells = {("p", 0): {"calls": one, "replicas": replica(1)}, ("p", 1): {"calls": two, "replicas": replica(1)}}
+    (row,) = query("share_of_possible", cells)
+    assert (row["policy"], row["phase"], row["possible_delivered"], row["possible_on_time"]) == ("p", None, 4, 2)
+    assert (row["delivered"], row["share_delivered_low"], row["share_delivered_high"]) == (2.5, 0.5, 0.75)
+    assert (row["on_time"], row["share_on_time"]) == (2.0, 1.0)

@@ -121,7 +121,7 @@ def test_every_table_is_the_output_of_its_query(page: Page, run_directory: Path)
 
 
 def test_every_figure_links_the_data_and_the_sql_that_it_was_drawn_from(page: Page) -> None:
-    assert list(page.figures) == ["delivered", "gpu-time", "counter", "queue", "retries", "latency"]
+    assert list(page.figures) == ["delivered", "possible", "gpu-time", "counter", "queue", "retries", "latency"]
     for links in page.figures.values():
         names = [link.removeprefix("#data-") for link in links]
         assert names
@@ -167,6 +167,7 @@ def test_the_answer_and_what_follows_of_it_agree_with_the_queries(page: Page, ru
 def test_sections_come_in_the_order_of_a_readers_questions(page: Page) -> None:
     assert page.headings[1:] == [
         "Which calls were delivered, by when they arrived",
+        "Beside the best that was possible",
         "Where the GPU's time went",
         "What the engine's counter shows, and what was done",
         "Queues and retries over time",
@@ -270,8 +271,8 @@ def test_profiles_and_fleets_have_figures_of_their_own(tmp_path: Path) -> None:
             place = root / table / f"policy={policy}"
             shutil.copytree(place / "profile=p" / "fleet=1x", place / "profile=p" / "fleet=2x")
     page = page_of(str(root), tmp_path)
-    assert len(page.figures) == 12
-    assert len(list((tmp_path / "page_files").iterdir())) == 12
+    assert len(page.figures) == 14
+    assert len(list((tmp_path / "page_files").iterdir())) == 14
     assert holds_its_queries(page, str(root))
     assert "p, 2x" in page.words
 
@@ -345,6 +346,6 @@ def test_a_browser_shows_the_page_without_scrolling_sideways_or_complaints(
     window, content = map(int, found.groups())
     assert window == width
     assert content <= window
-    assert 'data-figures="6"' in dom
+    assert 'data-figures="7"' in dom
     assert "console works" in console
     assert len(console.splitlines()) == 1

@@ -22,7 +22,7 @@ def attempt(call: str | None, start: float, status: str = "ok", **more: Any) -> 
 
 
 def test_attempts_of_a_group_are_one_call_in_order_of_arrival() -> None:
-    calls, _ = fold(
+    calls, _ = folded(
         attempts(
             attempt("b", 5.0, output_tokens=7),
             attempt("a", 3.0, "timeout", retry_index=1),
@@ -40,13 +40,13 @@ def test_attempts_of_a_group_are_one_call_in_order_of_arrival() -> None:
 
 
 def test_attempts_without_a_mark_are_calls_of_their_own() -> None:
-    calls, _ = fold(attempts(attempt(None, 1.0), attempt(None, 2.0)))
+    calls, _ = folded(attempts(attempt(None, 1.0), attempt(None, 2.0)))
     assert calls["call_id"].to_pylist() == [0, 1]
     assert calls["observed_attempts"].to_pylist() == [1, 1]
 
 
 def test_an_output_that_was_always_cut_short_is_a_lower_bound() -> None:
-    calls, _ = fold(
+    calls, _ = folded(
         attempts(
             attempt("a", 0.0, "timeout", received_tokens=3),
             attempt("a", 2.0, "timeout", received_tokens=5),
@@ -58,21 +58,26 @@ def test_an_output_that_was_always_cut_short_is_a_lower_bound() -> None:
 
 
 def test_a_user_who_left_is_not_a_timeout() -> None:
-    calls, _ = fold(attempts(attempt("a", 2.0, "cancelled"), attempt("b", 3.0)))
+    calls, _ = folded(attempts(attempt("a", 2.0, "cancelled"), attempt("b", 3.0)))
     assert calls["user_cancel_s"].to_pylist() == [1.0, None]
     assert calls["patience_censored"].to_pylist() == [False, True]
 
 
 def test_equal_bodies_are_one_content() -> None:
-    calls, _ = fold(attempts(*(attempt(None, float(i), body_hash=h) for i, h in enumerate(["x", "y", "x", None]))))
+    calls, _ = folded(attempts(*(attempt(None, float(i), body_hash=h) for i, h in enumerate(["x", "y", "x", None]))))
     a, b, c, d = calls["content_id"].to_pylist()
     assert a == c
     assert len({a, b, d}) == 3
 
 
 def test_absolute_times_count_from_the_first_arrival() -> None:
-    calls, _ = fold(attempts(attempt("a", 1.7e9 + 5), attempt("b", 1.7e9 + 7)))
+    calls, _ = folded(attempts(attempt("a", 1.7e9 + 5), attempt("b", 1.7e9 + 7)))
     assert calls["arrival_s"].to_pylist() == [0.0, 2.0]
+
+
+def folded(table: Any) -> Any:
+    found = fold(table)
+    return found.calls, found.client
 
 
 def retrying_log(timeout: float, base: float, factor: float, jitter: float, attempts_max: int) -> Any:
@@ -89,7 +94,7 @@ def retrying_log(timeout: float, base: float, factor: float, jitter: float, atte
 
 @pytest.mark.parametrize(("timeout", "base", "factor"), [(8.0, 0.5, 2.0), (30.0, 1.0, 1.5), (0.5, 0.2, 3.0)])
 def test_the_clients_law_is_read_off_the_log(timeout: float, base: float, factor: float) -> None:
-    calls, client = fold(retrying_log(timeout, base, factor, 0.25, 4))
+    calls, client = folded(retrying_log(timeout, base, factor, 0.25, 4))
     assert client.timeout_s == timeout
     assert client.max_attempts == 4
     assert client.backoff_base_s == pytest.approx(base, rel=0.03)
@@ -99,7 +104,7 @@ def test_the_clients_law_is_read_off_the_log(timeout: float, base: float, factor
 
 
 def test_a_log_without_failures_says_nothing_of_its_clients() -> None:
-    _, client = fold(attempts(*(attempt(str(i), float(i)) for i in range(20))))
+    _, client = folded(attempts(*(attempt(str(i), float(i)) for i in range(20))))
     assert client.timeout_s is None
     assert client.max_attempts is None
     assert client.retries == 0
@@ -107,9 +112,9 @@ def test_a_log_without_failures_says_nothing_of_its_clients() -> None:
 
 def test_failures_of_a_log_that_knows_no_retries_do_not_say_that_there_are_none() -> None:
     rows = [{**attempt("", float(i), "error"), "retry_group": None} for i in range(20)]
-    assert fold(attempts(*rows))[1].max_attempts is None
+    assert fold(attempts(*rows)).client.max_attempts is None
 
 
 def test_timeouts_that_do_not_agree_are_not_one_timeout() -> None:
     rows = [attempt(str(i), float(i), "timeout", e2e_s=1.0 + i) for i in range(20)]
-    assert fold(attempts(*rows))[1].timeout_s is None
+    assert fold(attempts(*rows)).client.timeout_s is None

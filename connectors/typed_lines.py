@@ -1,0 +1,88 @@
+"""JSON lines of one kind, as Arrow tables of a schema: at Arrow's speed where all lines are good, else line by line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.base import Dropped
+from connectors.files import CUT_SHORT, json_blocks, one_by_one, reason_of
+
+NULL_LINE = re.compile(rb"^\s*null\b", re.MULTILINE)
+"""Arrow's reader crashes on a block whose first value is null."""
+Rows = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def tables(
+    path: str, schema: pa.Schema, line: type[msgspec.Struct], *others: pa.Schema
+) -> Iterator[tuple[pa.Table, Rows, Dropped]]:
+    """(good lines in `schema`, their 1-based numbers, the lines that are none) of a file, many at a time.
+
+    `line` has the schema's names as its fields, and says what is good where Arrow cannot read a block; so it does where
+    a field that may not be null is. Keys that the schema does not name are left alone; blank lines are no lines. Blocks
+    that are in one of the `others` come as they are.
+    """
+    decoder = msgspec.json.Decoder(line)
+    first = 1
+    for block in json_blocks(path):
+        dropped = Dropped()
+        if block is None:
+            dropped.add(CUT_SHORT, first)
+            yield schema.empty_table(), np.zeros(0, np.int64), dropped
+            return
+        count = block.count(b"\n") + (not block.endswith(b"\n"))
+        table = next(filter(None, (table_of(block, kind) for kind in (schema, *others))), None)
+        rows = np.arange(first, first + count)
+        if table is None or table.num_rows != count:
+            lines, numbers = one_by_one(block.split(b"\n"), first, decoder, reason_of, dropped)
+            table = pa.table(
+                {field.name: column([getattr(x, field.name) for x in lines], field.type) for field in schema}
+            )
+            rows = np.asarray(numbers, np.int64)
+        yield table, rows, dropped
+        first += count
+
+
+def table_of(block: bytes, schema: pa.Schema) -> pa.Table | None:
+    """The lines of a block as a table, if all are as they should be."""
+    from pyarrow import json
+
+    if (b"null" in block and NULL_LINE.search(block)) or not is_utf8(block):
+        return None
+    try:
+        table = json.read_json(
+            pa.BufferReader(block),
+            json.ReadOptions(use_threads=False, block_size=len(block)),
+            json.ParseOptions(explicit_schema=pa.schema(map(nullable, schema)), unexpected_field_behavior="ignore"),
+        )
+    except pa.ArrowException:
+        return None
+    lists = (table[field.name] for field in schema if pa.types.is_list(field.type))
+    holes = any(pc.list_flatten(column).null_count for column in lists)
+    return None if holes or any(table[field.name].null_count for field in schema if not field.nullable) else table
+
+
+def column(values: list[Any], type: pa.DataType) -> pa.Array:
+    """The values in a type; integers too large for it as floats, so that they can be named."""
+    try:
+        return pa.array(values, type)
+    except OverflowError:
+        return pa.array([None if value is None else float(value) for value in values], pa.float64())
+
+
+def nullable(field: pa.Field) -> pa.Field:
+    return field.with_nullable(True)
+
+
+def is_utf8(block: bytes) -> bool:
+    """Whether all of it is UTF-8, which Arrow's reader does not ask."""
+    try:
+        return block.isascii() or bool(block.decode())
+    except UnicodeDecodeError:
+        return False
