@@ -55,7 +55,10 @@ def plan_of(scenario: Scenario, seeds: int, calls: list[pa.Table]) -> Plan:
     traces = [scenario.trace(seed) for seed in range(seeds)]
     about = traces[0].about
     experiment, sources = layered(
-        [("workload", log_settings(about.client, about.added)), ("study", {**scenario.settings, "seeds": seeds})]
+        [
+            ("workload", log_settings(about.client, about.added)),
+            ("study", {**scenario.settings, "seeds": seeds, "uncensor": "none"}),
+        ]
     )
     together = Trace(in_one([trace.calls for trace in traces]), about)
     plan = make_plan(experiment, sources, together)
