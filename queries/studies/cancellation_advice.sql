@@ -1,4 +1,5 @@
--- The benchmark's advice, checked under each variant: on how many workloads it holds, and by how much.
+-- The benchmark's advice, checked under each variant, and (variant null) under all of them: on how many workloads it
+-- holds, and by how much.
 -- tables: decision_map (of cancellation_decision_map)
 WITH checked AS (
     SELECT 1 AS position, 'push first' AS advice, *, advice_push_first AS verdict,
@@ -20,8 +21,10 @@ SELECT
     CASE WHEN bool_and(verdict = 'holds') THEN 'holds' WHEN bool_or(verdict = 'holds') THEN 'holds in this range'
         ELSE 'does not hold' END AS verdict,
     count(*) FILTER (verdict = 'holds') AS workloads_in_which_it_holds, count(*) AS workloads,
-    string_agg(workload, ', ' ORDER BY workload) FILTER (verdict = 'holds') AS where_it_holds,
+    string_agg(DISTINCT workload, ', ' ORDER BY workload) FILTER (verdict = 'holds') AS where_it_holds,
     printf(any_value(words), min(number), max(number)) AS found
 FROM checked
-GROUP BY position, advice, variant, batch_cost, model, preemption, cancel_delay_ms
-ORDER BY position, variant <> 'benchmark', variant
+GROUP BY GROUPING SETS (
+    (position, advice, variant, batch_cost, model, preemption, cancel_delay_ms), (position, advice)
+)
+ORDER BY position, variant <> 'benchmark' NULLS FIRST, variant NULLS FIRST

@@ -60,15 +60,23 @@ laws AS (
         printf('%.1f to %.1f GPU-ms for each cancel', min(size), max(size)),
         min(size) > 0 AND min(more) > 0 FROM grown WHERE effect = 'slot not repacked'
     UNION ALL
-    SELECT 7, 'survivors wait longer where KV is released late or the slot is not repacked', '>= 0',
-        printf('%+.1f to %+.1f ms of their mean', min(survivor_mean_later_ms), max(survivor_mean_later_ms)),
-        min(survivor_mean_later_ms) >= 0 FROM effects WHERE part = 'output_length' OR variant = 'benchmark'
+    SELECT 7, 'survivors wait longer where the slot is not repacked, and no less where KV is released late', '> 0, >= 0',
+        printf('%+.1f to %+.1f ms of their mean; %+.1f to %+.1f ms, no interval below 0',
+            min(survivor_mean_later_ms) FILTER (effect = 'slot not repacked'),
+            max(survivor_mean_later_ms) FILTER (effect = 'slot not repacked'),
+            min(survivor_mean_later_ms) FILTER (effect = 'KV released late'),
+            max(survivor_mean_later_ms) FILTER (effect = 'KV released late')),
+        bool_and(coalesce(
+            CASE effect WHEN 'KV released late' THEN survivor_mean_later_ms_high >= 0 ELSE survivor_mean_later_ms > 0 END,
+            true
+        ))
+    FROM effects WHERE part = 'output_length' OR variant = 'benchmark'
     UNION ALL
     SELECT 8, 'the recovery score is positive from the lowest cancel rate on', '> 0 at ' || min(cancel_rate)::VARCHAR,
         printf('%s ms at least', format('{:,}', min(recovery_score_ms)::BIGINT)),
         min(recovery_score_ms) > 0 FROM sweep
     UNION ALL
-    SELECT 9, 'the recovery score is near-linear in the cancelled calls', 'r2 >= 0.95',
+    SELECT 9, 'the recovery score is near-linear in the cancel rate', 'r2 >= 0.95',
         printf('r2 of %.4f at least', min(linear_r2)), min(linear_r2) >= 0.95 FROM sweep
 )
 SELECT law AS claim, bound AS said, found, CASE WHEN holds THEN 'holds' ELSE 'does not hold' END AS verdict FROM laws ORDER BY position

@@ -1,5 +1,4 @@
--- The recovery score over the cancel rate, and how near it lies to a line through nothing: the least of the scores per
--- cancelled call over their largest, and r2 of the straight line.
+-- The recovery score over the cancel rate, and how straight it is: r2 of its line.
 -- tables: scenarios, figures
 WITH scores AS (
     SELECT
@@ -16,8 +15,8 @@ WITH scores AS (
 SELECT
     *,
     recovery_score_ms / cancelled AS score_per_cancel_ms,
-    regr_r2(recovery_score_ms, cancelled) OVER line AS linear_r2,
-    regr_r2(net_saved_gpu_ms, cancelled) OVER line AS net_saved_linear_r2
+    regr_r2(recovery_score_ms, cancel_rate) OVER line AS linear_r2,
+    regr_r2(net_saved_gpu_ms, cancel_rate) OVER line AS net_saved_linear_r2
 FROM scores JOIN policies USING (policy)
 WINDOW line AS (PARTITION BY workload, policy)
 ORDER BY workload, policies.position, cancel_rate

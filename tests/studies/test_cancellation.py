@@ -19,9 +19,9 @@ LAWS = (
     "recovery score: oracle >= push >= poll_4 >= poll_8 >= none",
     "KV released late strands more, and more so with longer outputs",
     "a slot that is not repacked costs GPU time, and more so with longer outputs",
-    "survivors wait longer where KV is released late or the slot is not repacked",
+    "survivors wait longer where the slot is not repacked, and no less where KV is released late",
     "the recovery score is positive from the lowest cancel rate on",
-    "the recovery score is near-linear in the cancelled calls",
+    "the recovery score is near-linear in the cancel rate",
 )
 FAMILIES = (
     "01_wasted_compute", "02_survivor_p95", "03_kv_waste", "04_effect_isolation", "05_cancel_rate_sweep",
