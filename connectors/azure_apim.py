@@ -9,9 +9,9 @@ in the other log under the same CorrelationId. All records of a request are one 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 from connectors.base import Batch, Dropped
-from connectors.files import first_object
 from connectors.http_log import GATEWAY_TIMEOUT, LEFT, address, failure, other_request, outcome
 from connectors.json_values import decoded
 from connectors.record_log import (
@@ -22,6 +22,7 @@ from connectors.record_log import (
     bytes_of,
     code_of,
     extras,
+    first_record,
     plain,
     positive,
     scaled,
@@ -55,13 +56,20 @@ HELD = 100_000
 """Requests whose records may still come: both logs write theirs within seconds of each other."""
 
 
+LACKS = {
+    "e2e_s": "no record says what became of a request nor how long it took: GatewayLogs do, in the same file",
+    "prompt_tokens": "no record knows tokens: GatewayLlmLogs do, in the same file",
+}
+
+
 class AzureApim(RecordLog):
     name = "azure_apim"
     describes = "Azure API Management's LLM and gateway logs, JSON: times, models, tokens, outcomes"
     needed = ("arrival_s",)
+    lacks: ClassVar = LACKS
 
     def sniff(self, head: bytes, path: str) -> float:
-        first = first_object(head)
+        first = first_record(head)
         found = self.unwrap(first)[:1] if first else []
         keys = {plain(key) for record in found for key in flat(record)}
         if "correlationid" not in keys:
@@ -70,7 +78,7 @@ class AzureApim(RecordLog):
 
     def unwrap(self, record: Record) -> list[Record]:
         inner = record.get("records")
-        return [item for item in inner if isinstance(item, dict)] if isinstance(inner, list) else [record]
+        return [item if isinstance(item, dict) else {} for item in inner] if isinstance(inner, list) else [record]
 
     def read(self, path: str) -> Iterator[Batch]:
         held: dict[str, tuple[int, Record]] = {}

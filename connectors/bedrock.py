@@ -7,13 +7,24 @@ body, and only where bodies are logged.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from connectors.bodies import keyed_hash
-from connectors.files import UNDECODABLE, first_object
-from connectors.record_log import Attempt, Record, RecordLog, amount, number, positive, scaled, text, within
+from connectors.files import UNDECODABLE
+from connectors.record_log import (
+    Attempt,
+    Record,
+    RecordLog,
+    amount,
+    first_record,
+    number,
+    positive,
+    scaled,
+    text,
+    within,
+)
 
 SCHEMA = "ModelInvocationLog"
 STATUS_OF = {
@@ -26,21 +37,29 @@ LIMITS = (("inferenceConfig", "maxTokens"), ("max_tokens",), ("max_completion_to
 """Where the families of models have the output limit in a request."""
 
 
+LACKS = {
+    "e2e_s": "no record says how long its request took: Bedrock writes that into bodies, which it logs when told to "
+    "(textDataDeliveryEnabled)",
+}
+
+
 class Bedrock(RecordLog):
     name = "bedrock"
     describes = "Amazon Bedrock's model invocation log, JSON: times to the second, models, tokens, errors"
     needed = ("arrival_s",)
+    lacks: ClassVar = LACKS
 
     def sniff(self, head: bytes, path: str) -> float:
-        first = first_object(head)
+        first = first_record(head)
         found = self.unwrap(first)[:1] if first else []
         return 1.0 if any(is_invocation(record) for record in found) else 0.0
 
     def unwrap(self, record: Record) -> list[Record]:
         if is_invocation(record):
             return [record]
-        events = record.get("events") if isinstance(record.get("events"), list) else [record]
-        return [inner for event in events or [] if (inner := of_cloudwatch(event)) is not None] or [record]
+        if isinstance(events := record.get("events"), list):
+            return [of_cloudwatch(event) or {} for event in events]
+        return [of_cloudwatch(record) or record]
 
     def attempt(self, record: Record) -> Attempt | str:
         if not is_invocation(record):

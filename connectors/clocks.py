@@ -8,6 +8,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from trace_schema.errors import BadConfig
 
+UTC = "UTC"
+LOCAL = "times that name no zone are taken as UTC; say another with --option tz=Europe/Berlin"
 OFFSET = re.compile(r"([-+])(\d{1,2}):?(\d{2})?")
 LATE_S = 300.0
 """Of the two hours that a clock shows alike in autumn, a time is in the first unless it would lie further back."""

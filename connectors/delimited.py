@@ -21,6 +21,8 @@ DELIMITERS = (",", ";", "\t", "|")
 QUOTE = b'"'
 END = "\x01 end"
 """Begins a line that is put after a table's own, to see whether a quote that was never closed has taken it in."""
+HEADER_BYTES = 1 << 20
+"""The line that names the columns is no longer."""
 SAMPLED_ROWS = 100
 """Rows that tell of which type a column is."""
 ROW_BYTES = 4 * BLOCK_BYTES
@@ -47,7 +49,7 @@ class Layout:
 
 def layout_of(path: str) -> Layout:
     """The layout of a file, by its first line that is not blank. Raises BadInput."""
-    text = head(path).decode("utf-8", "backslashreplace").replace("\0", "")
+    text = head(path)[:HEADER_BYTES].decode("utf-8", "backslashreplace").replace("\0", "")
     delimiter = delimiter_of(first_line(text))
     reader = plain_csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
@@ -59,7 +61,7 @@ def layout_of(path: str) -> Layout:
 
 def names_in(head: bytes) -> list[str]:
     """The column names that a file begins with, if it may be a table of more than one column."""
-    first = first_line(head[: 1 << 20].decode("utf-8", "replace")).removeprefix("\ufeff")
+    first = first_line(head[:HEADER_BYTES].decode("utf-8", "replace")).removeprefix("\ufeff")
     delimiter = delimiter_of(first)
     if delimiter not in first or "\x00" in first or first.lstrip()[:1] in ("{", "["):
         return []
@@ -121,7 +123,7 @@ class Reader:
             return None
         try:
             if not self.types:
-                sample = b"\n".join(block.split(b"\n", SAMPLED_ROWS)[:SAMPLED_ROWS])
+                sample = b"\n".join(block[:HEADER_BYTES].split(b"\n", SAMPLED_ROWS)[:-1]) or block
                 self.types = fitting(self.parsed(sample, dict.fromkeys(self.used, pa.string()), quoted), self.used)
             table = self.parsed(block, self.types, quoted)
         except pa.ArrowInvalid:

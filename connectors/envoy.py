@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from connectors.base import Batch
-from connectors.files import SNIFFED_LINES, first_object, head
+from connectors.files import SNIFFED_LINES, head
 from connectors.http_log import GATEWAY_TIMEOUT, LEFT, address, failure, other_request, outcome, trace_of
 from connectors.record_log import (
     NOTHING,
@@ -25,11 +25,13 @@ from connectors.record_log import (
     bytes_of,
     code_of,
     extras,
+    first_record,
     plain,
     scaled,
     text,
 )
 from connectors.text_lines import lines
+from connectors.text_lines import plain as plain_line
 
 NAMES = {
     "start": ("starttime", "timestamp", "time"),
@@ -74,6 +76,7 @@ LINE = re.compile(
     r'"(?P<address>[^"]*)" "(?P<agent>.*?)" "(?P<id>[^"\s]*)" "[^"]*" "[^"]*"(?: (?P<cluster>\S+))?'
 )
 """The text formats of Envoy and of Istio, which differ between the flags and the bytes, and at the end."""
+LINE_MOST = 8192
 NO_LINE = "not a line of Envoy's access log"
 AI = ("genai", "mcp", "llminputtoken")
 """How keys begin, without separators, that an AI gateway adds."""
@@ -100,6 +103,12 @@ LACKS = {
 """By field of ATTEMPTS: what cannot be known without it, and what to add to the access log's format."""
 
 
+def is_text(head: bytes) -> bool:
+    """Whether one of a file's first lines is of the text formats."""
+    found = head.split(b"\n", SNIFFED_LINES)[:SNIFFED_LINES]
+    return any(LINE.search(plain_line(line[:LINE_MOST].decode("utf-8", "backslashreplace"))) for line in found)
+
+
 class Envoy(RecordLog):
     name = "envoy"
     describes = "access log of Envoy, Istio, Envoy Gateway, JSON or the default text: times, outcomes, bytes"
@@ -108,15 +117,13 @@ class Envoy(RecordLog):
     lacks: ClassVar = LACKS
 
     def sniff(self, head: bytes, path: str) -> float:
-        sure, ai = envoy_keys(first_object(head))
-        if sure:
-            return 0.0 if ai else sure
-        found = head.decode("utf-8", "backslashreplace").split("\n", SNIFFED_LINES)[:SNIFFED_LINES]
-        return 0.9 if any(LINE.match(line) for line in found) else 0.0
+        if is_text(head):
+            return 0.9
+        sure, ai = envoy_keys(first_record(head))
+        return 0.0 if ai else sure
 
     def read(self, path: str) -> Iterator[Batch]:
-        start = head(path)
-        if first_object(start) is not None:
+        if not is_text(head(path)):
             yield from super().read(path)
             return
         for first, found, dropped in lines(path):
@@ -125,7 +132,7 @@ class Envoy(RecordLog):
             yield self.batch(attempts, numbers, dropped, path)
 
     def of_line(self, line: str) -> Attempt | str:
-        found = LINE.match(line)
+        found = LINE.search(line)
         return NO_LINE if found is None else self.of_names(self.vocabulary.nothing | present(found.groupdict()))
 
     def attempt(self, record: Record) -> Attempt | str:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from connectors.envoy import NAMES, Envoy, envoy_keys
-from connectors.files import first_object
-from connectors.record_log import Attempt, Vocabulary, extras, positive, text
+from connectors.record_log import Attempt, Vocabulary, extras, first_record, positive, text
 
 AI_NAMES = {
     "input": ("genaiusageinputtokens", "genaitokensinput", "genaiinputtokens", "llminputtoken"),
@@ -33,7 +32,7 @@ class EnvoyAiGateway(Envoy):
     vocabulary = Vocabulary(NAMES | AI_NAMES)
 
     def sniff(self, head: bytes, path: str) -> float:
-        sure, ai = envoy_keys(first_object(head))
+        sure, ai = envoy_keys(first_record(head))
         return 1.0 if ai and sure else 0.0
 
     def of_names(self, said: dict[str, Any]) -> Attempt | str:

@@ -12,7 +12,6 @@ import msgspec
 
 from connectors.bodies import keyed_hash
 from connectors.clocks import moment
-from connectors.files import first_object
 from connectors.http_log import GATEWAY_TIMEOUT, LEFT, failure, other_request, outcome
 from connectors.record_log import (
     Attempt,
@@ -20,6 +19,7 @@ from connectors.record_log import (
     RecordLog,
     amount,
     code_of,
+    first_record,
     number,
     positive,
     scaled,
@@ -39,13 +39,13 @@ class Helicone(RecordLog):
     needed = ("arrival_s",)
 
     def sniff(self, head: bytes, path: str) -> float:
-        first = first_object(head)
+        first = first_record(head)
         found = self.unwrap(first)[:1] if first else []
         return 1.0 if found and found[0].keys() >= KEYS else 0.0
 
     def unwrap(self, record: Record) -> list[Record]:
         data = record.get("data")
-        return [item for item in data if isinstance(item, dict)] if isinstance(data, list) else [record]
+        return [item if isinstance(item, dict) else {} for item in data] if isinstance(data, list) else [record]
 
     def attempt(self, record: Record) -> Attempt | str:
         if (other := other_request(None, record.get("request_path"))) is not None:
@@ -56,7 +56,8 @@ class Helicone(RecordLog):
         status, reason = CODES.get(code, ("error", None)) if code is not None and code < 0 else outcome(code)
         output = record.get("completion_tokens")
         body = record.get("request_body")
-        properties = {str(key).lower(): value for key, value in (within(record, "request_properties") or {}).items()}
+        own = within(record, "request_properties")
+        properties = {str(key).lower(): value for key, value in own.items()} if isinstance(own, dict) else {}
         prompt = positive(record.get("prompt_tokens"))
         return {
             "arrival_s": record.get("request_created_at"),

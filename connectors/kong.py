@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from connectors.files import first_object
 from connectors.http_log import LEFT, address, failure, other_request, outcome, trace_of
 from connectors.record_log import (
     Attempt,
@@ -20,6 +19,7 @@ from connectors.record_log import (
     bytes_of,
     code_of,
     extras,
+    first_record,
     positive,
     scaled,
     text,
@@ -45,7 +45,7 @@ class Kong(RecordLog):
     lacks: ClassVar = LACKS
 
     def sniff(self, head: bytes, path: str) -> float:
-        first = first_object(head) or {}
+        first = first_record(head) or {}
         return 1.0 if first.keys() >= KEYS and isinstance(first["latencies"], dict) else 0.0
 
     def attempt(self, record: Record) -> Attempt | str:

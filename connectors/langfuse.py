@@ -15,8 +15,7 @@ import msgspec
 
 from connectors.bodies import keyed_hash
 from connectors.clocks import moment
-from connectors.files import first_object
-from connectors.record_log import Attempt, Record, RecordLog, amount, number, positive, text, within
+from connectors.record_log import Attempt, Record, RecordLog, amount, first_record, number, positive, text, within
 
 LISTS = ("observations", "data")
 """Keys under which an export has its observations."""
@@ -38,7 +37,7 @@ class Langfuse(RecordLog):
     needed = ("arrival_s",)
 
     def sniff(self, head: bytes, path: str) -> float:
-        first = first_object(head)
+        first = first_record(head)
         if first is None:
             trace = b'"observations"' in head and b'"traceId"' in head
             return 0.9 if trace and head.lstrip().startswith(b"{") else 0.0
@@ -50,7 +49,7 @@ class Langfuse(RecordLog):
             if isinstance(items := record.get(key), list):
                 trace = within(record, "trace") or record
                 about = {key: said(trace, key) for key in ("sessionId", "userId") if said(trace, key) is not None}
-                return [about | item for item in items if isinstance(item, dict)]
+                return [about | item if isinstance(item, dict) else {} for item in items]
         return [record]
 
     def attempt(self, record: Record) -> Attempt | str:

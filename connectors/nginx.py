@@ -20,7 +20,7 @@ from connectors.advice import lacking
 from connectors.base import Batch, Dropped
 from connectors.bodies import keyed_hash
 from connectors.clf import entry_of, is_clf
-from connectors.files import CUT_SHORT, blocks, first_object, head, objects, reason_of
+from connectors.files import CUT_SHORT, UNDECODABLE, blocks, first_object, head, objects, reason_of
 from connectors.instants import unix_time
 from connectors.rows import attempts_of
 
@@ -64,6 +64,8 @@ OWN = {"remote_addr", "remote_user", "time_local", "time_iso8601", "msec", "requ
        "upstream_header_time", "upstream_connect_time", "upstream_cache_status"}  # fmt: skip
 """Variables of nginx: a JSON object that has four of them, the status among them, is of its log."""
 OWN_LEAST = 4
+LINE_MOST = 1 << 16
+"""Bytes of a longest line that is mended to see what it is."""
 OTHER_PATHS = re.compile(
     r"/(health|healthz|ping|ready|live|livez|readyz|metrics|version|tokenize|detokenize|models|load|stats|favicon\.ico"
     r"|embeddings|rerank|score|pooling|classify)/?$"
@@ -102,7 +104,7 @@ class Nginx:
     describes = "access log of nginx: a JSON log_format, combined or common; outcomes and retries, but no tokens"
 
     def sniff(self, head: bytes, path: str) -> float:
-        first = first_object(head)
+        first = first_object(head) or first_mended(head)
         if first is not None:
             known = len(OWN & {plain(key) for key in first})
             named = any(plain(key) in NAMES["status"] for key in first)
@@ -181,6 +183,15 @@ class Mended:
         except msgspec.DecodeError:
             line = BARE_LIST.sub(rb'":"\1"', BARE.sub(b'":null', HEX_ESCAPE.sub(rb"\\u00\1", line)))
             return self.decoder.decode(line)
+
+
+def first_mended(head: bytes) -> Row | None:
+    """The first line, if it is a JSON object but for how nginx writes some of its values."""
+    line = head.lstrip().split(b"\n", 1)[0]
+    try:
+        return Mended().decode(line) if line.startswith(b"{") and len(line) < LINE_MOST else None
+    except UNDECODABLE:
+        return None
 
 
 def plain(key: str) -> str:

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import msgspec
 import numpy as np
@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from connectors.advice import lacking
 from connectors.base import Batch, Dropped
-from connectors.files import first_object, head, objects, reason_of
+from connectors.files import SNIFFED_LINES, UNDECODABLE, first_object, head, objects, reason_of
+from connectors.json_values import decoded
 from connectors.rows import NEEDED, attempts_of
 
 Record = dict[str, Any]
@@ -23,6 +24,48 @@ Attempt = dict[str, Any]
 NOTHING = (None, "", "-", "None", "null")
 """What logs write where they have nothing to say."""
 PLANS_MOST = 1000
+PREFIX_MOST = 200
+"""Bytes that may stand before a record in its line: a time, the name of a container."""
+
+
+class Freed:
+    """A decoder of JSON lines as containers pass them on: with words before the object, or in an object of Docker's."""
+
+    def __init__(self) -> None:
+        self.decoder = msgspec.json.Decoder(Record)
+
+    def decode_lines(self, block: bytes) -> list[Record]:
+        found = self.decoder.decode_lines(block)
+        return [freed(record) for record in found] if found and "log" in found[0] else found
+
+    def decode(self, line: bytes) -> Record:
+        try:
+            return freed(self.decoder.decode(line))
+        except UNDECODABLE:
+            start = line.find(b"{")
+            if not 0 < start <= PREFIX_MOST:
+                raise
+            return self.decoder.decode(line[start:])
+
+
+def freed(record: Record) -> Record:
+    """The record that Docker's json-file has as a text, or the record itself."""
+    inner = record.get("log")
+    if not isinstance(inner, str) or not inner.startswith("{"):
+        return record
+    found = decoded(inner.encode("utf-8", "surrogatepass"))
+    return found if isinstance(found, dict) else record
+
+
+def first_record(head: bytes) -> Record | None:
+    """The first record that a file begins with, whatever stands around it."""
+    if (found := first_object(head)) is not None:
+        return freed(found)
+    for line in head.split(b"\n", SNIFFED_LINES)[:SNIFFED_LINES]:
+        start = line.find(b"{")
+        if 0 < start <= PREFIX_MOST and isinstance(found := decoded(line[start:]), dict):
+            return found
+    return None
 
 
 class RecordLog:
@@ -49,8 +92,8 @@ class RecordLog:
 
     def records(self, path: str) -> Iterator[tuple[list[Record], list[int], Dropped]]:
         """(records, their rows, what is none), many at a time. Where objects hold several, the k-th record is row k."""
-        first = first_object(head(path))
-        parts = objects(path, msgspec.json.Decoder(Record), reason_of)
+        first = first_record(head(path))
+        parts = objects(path, cast(Any, Freed()), reason_of)
         if first is None or self.unwrap(first) == [first]:
             yield from parts
             return

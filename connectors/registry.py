@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
@@ -103,7 +103,14 @@ def connector_class(name: str) -> Any:
     found = [point for point in entry_points(group=ENTRY_POINTS) if point.name == name]
     if not found:
         raise UnknownName.of("format", name, names())
-    return found[0].load()
+    try:
+        return found[0].load()
+    except Exception as error:
+        package = found[0].dist.name if found[0].dist else "a package"
+        raise BadConfig(
+            f"format {name}, which {package} registers, cannot be loaded ({type(error).__name__}: {error}); "
+            f"mend or uninstall {package}"
+        ) from error
 
 
 def options_of(name: str) -> dict[str, Any]:
@@ -122,8 +129,7 @@ def guess(
     if not head:
         raise BadInput.at(path, "the file is empty")
     candidates = MAPPED if mapping else names()
-    rated = [(made.sniff(head, path), made) for made in (connector(name, mapping) for name in candidates)]
-    confidence, best = max(rated, key=lambda pair: pair[0])
+    confidence, best = surest(head, path, (connector(name, mapping) for name in candidates))
     if confidence < SURE and (what := known_as(head)) is not None:
         raise BadInput.at(path, what)
     if confidence < SURE:
@@ -134,3 +140,22 @@ def guess(
             "Name one with --format, or name its columns with --map field=column",
         )
     return connector(best.name, mapping, options) if options else best, confidence
+
+
+def surest(head: bytes, path: str, candidates: Iterable[Connector]) -> tuple[float, Connector]:
+    """(how sure it is, the candidate that is the surest), the first of those that are equally so."""
+    rated = []
+    for candidate in candidates:
+        rated.append((candidate.sniff(head, path), candidate))
+        if rated[-1][0] >= 1.0:
+            break
+    return max(rated, key=lambda pair: pair[0])
+
+
+def looks_otherwise(head: bytes, path: str, format: str) -> str:
+    """What to add to a refusal of a file that was said to be of a format and looks like another; else nothing."""
+    confidence, best = surest(head, path, map(connector, names()))
+    if confidence >= SURE:
+        return "" if best.name == format else f"; it looks like {best.name} (--format {best.name})"
+    what = known_as(head)
+    return f"; it {what}" if what else ""

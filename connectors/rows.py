@@ -213,6 +213,7 @@ def numbers(
     if counted:
         drop(values < 0, f"{field.name} is negative", rows, good, dropped)
     if not pa.types.is_integer(field.type):
+        drop(values > SECONDS_MOST, f"{field.name} is too large for seconds", rows, good, dropped)
         return floats
     drop(np.abs(values) > top, f"{field.name} is too large", rows, good, dropped)
     drop(values != np.floor(values), f"{field.name} is not whole", rows, good, dropped)

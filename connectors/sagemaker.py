@@ -9,18 +9,24 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from connectors.bodies import keyed_hash
-from connectors.files import UNDECODABLE, first_object
-from connectors.record_log import Attempt, Record, RecordLog, amount, positive, text, within
+from connectors.files import UNDECODABLE
+from connectors.record_log import Attempt, Record, RecordLog, amount, first_record, positive, text, within
 
 PROMPT = (("usage", "prompt_tokens"), ("usage", "input_tokens"), ("details", "prompt_tokens"))
 OUTPUT = (("usage", "completion_tokens"), ("usage", "output_tokens"), ("details", "generated_tokens"))
 LIMITS = (("max_tokens",), ("max_completion_tokens",), ("parameters", "max_new_tokens"), ("max_new_tokens",))
 CACHED = ("usage", "prompt_tokens_details", "cached_tokens")
+
+
+LACKS = {
+    "prompt_tokens": "no response has usage: give --bytes-per-token, or let the container return it",
+    "e2e_s": "data capture does not say how long a request took, nor whose client left",
+}
 
 
 class SageMaker(RecordLog):
@@ -29,9 +35,10 @@ class SageMaker(RecordLog):
         "data capture of a SageMaker endpoint, JSON lines: times to the second, tokens where responses have usage"
     )
     needed = ("arrival_s",)
+    lacks: ClassVar = LACKS
 
     def sniff(self, head: bytes, path: str) -> float:
-        first = first_object(head) or {}
+        first = first_record(head) or {}
         return 1.0 if isinstance(first.get("captureData"), dict) and "eventMetadata" in first else 0.0
 
     def attempt(self, record: Record) -> Attempt | str:

@@ -12,17 +12,18 @@ import datetime
 import re
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from connectors.base import Batch, Dropped
 from connectors.clocks import LocalClock, moment, unix_s, zone
-from connectors.files import first_object
 from connectors.json_values import decoded
-from connectors.record_log import Attempt, Record, RecordLog, amount, number, positive, text, within
+from connectors.record_log import Attempt, Record, RecordLog, amount, first_record, number, positive, text, within
 
-EVENT = re.compile(rb'"event": ?"request\.(?:received|finished)"')
+EVENT = re.compile(rb'\\?"event\\?": ?\\?"request\.(?:received|finished)\\?"')
+SNIFFED_BYTES = 1 << 20
+"""A server's start writes less than that before its first request."""
 RECEIVED, FINISHED = "request.received", "request.finished"
 EXPORTED = {"request_parameters", "finish_reason", "e2e_latency"}
 HEALTH = "HEALTH_CHECK"
@@ -36,6 +37,12 @@ NO_EVENT = "not a line of SGLang's request log"
 Waiting = dict[str, deque[tuple[int, Record]]]
 
 
+LACKS = {
+    "max_tokens": "no line says how long a response may get: --log-requests-level 1 does",
+    "ttft_s": "no line says when a response began: it has no prefill_finished_ts",
+}
+
+
 class Sglang(RecordLog):
     class Options(msgspec.Struct, frozen=True):
         """What the log does not say."""
@@ -47,15 +54,16 @@ class Sglang(RecordLog):
     describes = "SGLang's request log (--log-requests-format json) or metrics export: times, lengths, aborts"
     sees = "engine"
     needed = ("arrival_s",)
+    lacks: ClassVar = LACKS
 
     def __init__(self, options: Options) -> None:
         self.options = options
         self.zone = zone(options.tz) if options.tz else None
 
     def sniff(self, head: bytes, path: str) -> float:
-        if EVENT.search(head):
+        if EVENT.search(head, 0, SNIFFED_BYTES):
             return 1.0
-        return 1.0 if (first_object(head) or {}).keys() >= EXPORTED else 0.0
+        return 1.0 if (first_record(head) or {}).keys() >= EXPORTED else 0.0
 
     def read(self, path: str) -> Iterator[Batch]:
         waiting: Waiting = {}

@@ -18,7 +18,9 @@ from trace_schema.attempts import ATTEMPTS
 from trace_schema.errors import BadConfig, BadInput, UnknownName
 
 BATCH_ROWS = 100_000
-NEEDED = ("arrival_s", "prompt_tokens")
+TIME, PROMPT, BYTES = "arrival_s", "prompt_tokens", "request_bytes"
+LENGTHS = (PROMPT, BYTES, "source_request_id", "trace_id")
+"""What tells how long a prompt is: itself, or its bytes, or an id under which another log knows it."""
 READERS_OWN = ("source_format", "source_file", "source_row", "arrival_unix_ns", "time_resolution_s", "extra")
 """Fields that say how a row was read, or follow from others: a file's columns of these names are left alone."""
 FIELDS = [name for name in ATTEMPTS.names if name not in READERS_OWN]
@@ -49,7 +51,8 @@ class Tabular:
                 raise BadInput.at(path, str(UnknownName.of("column", column, columns)))
             if columns.count(column) > 1:
                 raise BadInput.at(path, f"more than one column is called {column!r}; rename them")
-        missing = [name for name in NEEDED if name not in fields]
+        missing = [] if TIME in fields else [TIME]
+        missing += [] if any(name in fields for name in LENGTHS) else [PROMPT]
         if missing:
             raise BadInput.at(
                 path,
@@ -61,11 +64,16 @@ class Tabular:
     def columns_known(self, columns: list[str]) -> float:
         """How sure it is of a file with these columns."""
         known = {*self.mapping, *columns}
-        return 0.9 if all(name in known for name in NEEDED) else 0.1
+        return 0.9 if TIME in known and any(name in known for name in LENGTHS) else 0.1
 
     def batch(self, table: pa.Table, fields: Mapping[str, str], rows: Rows, path: str, dropped: Dropped) -> Batch:
         columns = self.columns({field: table[column].combine_chunks() for field, column in fields.items()})
-        return attempts_of(columns, rows, source_format=self.name, source_file=path, dropped=dropped)
+        return self.attempts(columns, rows, path, dropped)
+
+    def attempts(self, columns: Mapping[str, Any], rows: Rows, path: str, dropped: Dropped) -> Batch:
+        """Rows without a length are dropped where nothing else could tell it."""
+        needed = (TIME, PROMPT) if PROMPT in columns and BYTES not in columns else (TIME,)
+        return attempts_of(columns, rows, source_format=self.name, source_file=path, dropped=dropped, needed=needed)
 
     def columns(self, found: dict[str, pa.Array]) -> dict[str, pa.Array]:
         """What the file's columns, by field, say in the words of ATTEMPTS."""
@@ -176,7 +184,7 @@ class JsonLines(Tabular):
             fields = {key: key for key in keys if key in FIELDS} | fields
             columns = {field: [reach(item, source) for item in items] for field, source in fields.items()}
             places = np.asarray(rows, np.int64)
-            yield attempts_of(columns, places, source_format=self.name, source_file=path, dropped=dropped)
+            yield self.attempts(columns, places, path, dropped)
 
 
 def reach(item: dict[str, Any], path: str) -> Any:

@@ -10,9 +10,20 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from connectors.clocks import moment, unix_s
-from connectors.files import first_object
 from connectors.http_log import address, failure, other_request, outcome
-from connectors.record_log import Attempt, Record, RecordLog, amount, bytes_of, code_of, extras, number, scaled, text
+from connectors.record_log import (
+    Attempt,
+    Record,
+    RecordLog,
+    amount,
+    bytes_of,
+    code_of,
+    extras,
+    first_record,
+    number,
+    scaled,
+    text,
+)
 
 KEYS = {"RequestMethod", "DownstreamStatus", "OriginStatus", "StartUTC", "RequestCount", "RouterName"}
 
@@ -36,7 +47,7 @@ class Traefik(RecordLog):
     lacks: ClassVar = LACKS
 
     def sniff(self, head: bytes, path: str) -> float:
-        known = KEYS & (first_object(head) or {}).keys()
+        known = KEYS & (first_record(head) or {}).keys()
         return 1.0 if "DownstreamStatus" in known and len(known) > 2 else 0.0
 
     def attempt(self, record: Record) -> Attempt | str:

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import msgspec
+import pyarrow as pa
 
 from connectors.base import Batch
-from connectors.clocks import LocalClock, zone
+from connectors.clocks import LOCAL, UTC, LocalClock, zone
 from connectors.files import head
 from connectors.http_log import address, failure, other_request, outcome
 from connectors.record_log import Attempt, RecordLog, code_of
@@ -42,7 +43,7 @@ class Uvicorn(RecordLog):
     class Options(msgspec.Struct, frozen=True):
         """What the lines do not say."""
 
-        tz: str = "UTC"
+        tz: str = UTC
         """Zone of times that name none, such as Europe/Berlin."""
 
     name = "uvicorn"
@@ -51,7 +52,12 @@ class Uvicorn(RecordLog):
     lacks: ClassVar = LACKS
 
     def __init__(self, options: Options) -> None:
+        self.options = options
         self.zone = zone(options.tz)
+
+    def notes(self, attempts: pa.Table) -> list[str]:
+        """What the log cannot show, and what only the user can say."""
+        return [*super().notes(attempts), *([LOCAL] if self.options.tz == UTC else [])]
 
     def sniff(self, head: bytes, path: str) -> float:
         found = head.split(b"\n", SNIFFED)[:SNIFFED]

@@ -14,14 +14,16 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
+import pyarrow as pa
 from msgspec import Meta
 
 from connectors.base import Batch, Dropped
 from connectors.bodies import keyed_hash
-from connectors.clocks import LocalClock, YearlessClock, zone
+from connectors.clocks import LOCAL, UTC, LocalClock, YearlessClock, zone
 from connectors.json_values import decoded
 from connectors.record_log import Attempt, RecordLog, number
 from connectors.text_lines import lines, stamped
+from trace_schema.columns import is_empty
 from trace_schema.errors import BadInput
 
 PREFIX = re.compile(
@@ -93,6 +95,8 @@ class Reading:
     local: LocalClock
     open: list[Request] = field(default_factory=list)
     """Not yet given out, in order of their lines."""
+    running: list[Request] = field(default_factory=list)
+    """Those of which no end had been seen when the engine was last idle, and all since."""
     by_id: dict[str, list[Request]] = field(default_factory=dict)
     """By both ids, those that may still end."""
     loads: dict[str, float | None] = field(default_factory=dict)
@@ -110,7 +114,7 @@ class VllmLog(RecordLog):
 
         year: Annotated[int, Meta(ge=0, le=9999)] = 0
         """Of its first line; without it times count from the beginning of a year that is not known."""
-        tz: str = "UTC"
+        tz: str = UTC
         """Zone of its local times, such as Europe/Berlin."""
         aborts: Literal["cancelled", "timeout"] = "cancelled"
         """Why clients let go: their users left, or they had waited long enough and tried again."""
@@ -124,6 +128,15 @@ class VllmLog(RecordLog):
     def __init__(self, options: Options) -> None:
         self.options = options
         self.zone = zone(options.tz)
+
+    def notes(self, attempts: pa.Table) -> list[str]:
+        """What the log cannot show, and what only the user can say."""
+        return [*super().notes(attempts), *self.clock_notes(attempts)]
+
+    def clock_notes(self, attempts: pa.Table) -> list[str]:
+        if is_empty(attempts["arrival_unix_ns"]):
+            return ["its times have no year, and count from the beginning of one (--option year=2026 --option tz=...)"]
+        return [LOCAL] if self.options.tz == UTC else []
 
     def sniff(self, head: bytes, path: str) -> float:
         start = head[:SNIFFED_BYTES].decode("utf-8", "replace")
@@ -156,6 +169,7 @@ class VllmLog(RecordLog):
             attempt, ignores_end = asked(rest)
             request = Request(row, name, instant, attempt | {"model": lora(rest) or reading.model}, ignores_end)
             reading.open.append(request)
+            reading.running.append(request)
             reading.by_id.setdefault(name, []).append(request)
         elif word == "Added request":
             self.take_added(reading, name, row, instant)
@@ -209,6 +223,7 @@ class VllmLog(RecordLog):
                 return
         request = Request(row, outer, instant, {"max_tokens": None, "model": reading.model}, inner=name)
         reading.open.append(request)
+        reading.running.append(request)
         for key in {name, outer}:
             reading.by_id.setdefault(key, []).append(request)
 
@@ -242,15 +257,11 @@ class VllmLog(RecordLog):
         if not idle or any(since is None for since in reading.loads.values()):
             return
         since = min(since for since in reading.loads.values() if since is not None) - IDLE_S
-        for request in reading.open:
+        for request in reading.running:
             was_there = request.inner is not None or not reading.adds
-            if (
-                request.state == RUNNING
-                and was_there
-                and request.received_s is not None
-                and request.received_s <= since
-            ):
-                request.state = FINISHED
+            if was_there and request.received_s is not None and request.received_s <= since:
+                request.state = FINISHED if request.state == RUNNING else request.state
+        reading.running = [request for request in reading.running if request.state == RUNNING]
 
     def settled(self, reading: Reading, dropped: Dropped, path: str) -> Batch:
         """The requests at the log's beginning that have ended, if there are many; the others wait for their ends."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Meta
 
 from connectors.base import Batch, Dropped
 from connectors.files import first_object, head, objects
@@ -24,6 +25,8 @@ from trace_schema.errors import BadInput
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Count = Annotated[int, Meta(ge=-(2**53), le=2**53)]
+"""Sums of more would leave 64 bits."""
 
 NO_LINE = "not a line of a step log"
 LOST = "lost by the log itself, which was not written fast enough"
@@ -65,7 +68,7 @@ class Header(msgspec.Struct, tag="header", tag_field="kind"):
 class Add(msgspec.Struct, tag="add", tag_field="kind"):
     t: float
     id: str
-    prompt: int | None = None
+    prompt: Count | None = None
     max: int | None = None
     priority: int | None = None
     arrival: float | None = None
@@ -77,9 +80,9 @@ class Left(msgspec.Struct, tag_field="kind"):
 
     t: float
     id: str | None = None
-    n: int | None = None
-    computed: int | None = None
-    out: int | None = None
+    n: Count | None = None
+    computed: Count | None = None
+    out: Count | None = None
     status: str | None = None
 
 
@@ -107,14 +110,14 @@ class End(msgspec.Struct, tag="end", tag_field="kind"):
 class OldStep(msgspec.Struct, tag="step", tag_field="kind"):
     t0: float
     t1: float
-    rows: list[tuple[str, int, int, int]]
+    rows: list[tuple[str, Count, Count, Count]]
 
 
 class Step(msgspec.Struct, tag="step", tag_field="kind"):
     t0: float
     t: float
     t1: float
-    rows: list[tuple[int, int, int]]
+    rows: list[tuple[Count, Count, Count]]
 
 
 OLD_LINE = Config | Add | Abort | OldStep

@@ -14,7 +14,7 @@ WITH c AS (
         avg(on_time::INT) FILTER (eligible AND counted) AS on_time_rate,
         count(*) FILTER (delivered) AS delivered,
         sum(attempts) / count(*) AS amplification,
-        count(*) FILTER (user_cancel_s IS NULL AND counted AND NOT delivered) AS undelivered,
+        count(*) FILTER (stays AND counted AND NOT delivered) AS undelivered,
         count(*) FILTER (counted AND outcome = 'unresolved') AS unresolved
     FROM calls GROUP BY ALL
 ),
@@ -34,7 +34,7 @@ survivors AS (
         quantile_disc(coalesce(latency_s, 'infinity'::DOUBLE), 0.5) AS p50,
         quantile_disc(coalesce(latency_s, 'infinity'::DOUBLE), 0.95) AS p95,
         quantile_disc(coalesce(latency_s, 'infinity'::DOUBLE), 0.99) AS p99
-    FROM calls WHERE user_cancel_s IS NULL AND counted GROUP BY ALL
+    FROM calls WHERE stays AND counted GROUP BY ALL
 )
 SELECT
     policy,

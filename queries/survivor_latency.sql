@@ -15,6 +15,6 @@ SELECT
     quantile_disc(coalesce(latency_s, 'infinity'::DOUBLE), 0.99) AS p99_s
 FROM calls
 JOIN policies USING (policy)
-WHERE user_cancel_s IS NULL AND counted
+WHERE stays AND counted
 GROUP BY policy, profile, fleet, position
 ORDER BY position, profile, fleet

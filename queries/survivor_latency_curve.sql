@@ -4,7 +4,7 @@
 --   had its response to where the last one has, none where nobody had one; calls = survivors: calls whose trace has no
 --   user cancel (per seed); delivered_share = of them, those that had their response within_s after their arrival, over
 --   all seeds
-WITH taken AS (SELECT * FROM calls WHERE user_cancel_s IS NULL AND counted),
+WITH taken AS (SELECT * FROM calls WHERE stays AND counted),
 marks AS (
     SELECT mark::DOUBLE AS within_s
     FROM (SELECT min(latency_s) AS first_s, max(latency_s) AS last_s FROM taken)

@@ -35,11 +35,13 @@ CREATE OR REPLACE VIEW observed AS
     LEFT JOIN phases AS p ON o.arrival_s >= p.start_s AND o.arrival_s < p.end_s;
 
 -- One row per call. counted: it arrived after the warm-up, and not too close to a cut of the run to have ended.
+-- stays: its user does not leave, by the trace.
 CREATE OR REPLACE VIEW calls AS
     SELECT
         c.*,
         p.phase,
         c.outcome = 'delivered' AS delivered,
+        c.user_cancel_s IS NULL AND c.user_cancel_tokens IS NULL AS stays,
         CASE WHEN c.outcome = 'delivered' THEN c.end_s - c.arrival_s END AS latency_s,
         c.outcome = 'delivered'
             AND c.end_s - c.arrival_s <= coalesce(run.slo_s, c.client_timeout_s, 'infinity'::DOUBLE) AS on_time,
@@ -79,7 +81,7 @@ CREATE OR REPLACE VIEW replays AS
             policy, profile, fleet, seed,
             avg(delivered::INT) FILTER (eligible AND counted) AS delivered_call_rate,
             avg(on_time::INT) FILTER (eligible AND counted) AS on_time_rate,
-            quantile_disc(coalesce(latency_s, 'infinity'::DOUBLE), 0.95) FILTER (user_cancel_s IS NULL AND counted)
+            quantile_disc(coalesce(latency_s, 'infinity'::DOUBLE), 0.95) FILTER (stays AND counted)
                 AS survivor_p95_s,
             sum(attempts)::BIGINT AS attempts
         FROM calls GROUP BY ALL

@@ -7,7 +7,9 @@ cut observations says how long each would have been, given that it is longer tha
 
 - Outputs are taken to depend on the prompt's length: the estimate is made for calls of about the same. Beyond the
   longest output that was seen whole, where the estimate ends above zero, it goes on as an exponential law that has the
-  same survival there (Brown, Hollander and Korwar, 1974). No output is drawn beyond the client's `max_tokens`.
+  same survival there (Brown, Hollander and Korwar, 1974). No output is drawn beyond the client's `max_tokens`. A call
+  that was cut before anything came, as one that is not streamed is, says nothing of its length: where long outputs are
+  cut so, those that were seen whole are the short ones, and so are the draws.
 - Patience is estimated from all users. Where the estimate ends above zero, or fewer than `WATCHED_LEAST` users were
   still waiting, nobody was seen to leave later: those who are drawn beyond that stay for ever. Where fewer than
   `LEAVERS_LEAST` left, nothing is drawn.

@@ -17,7 +17,8 @@ from replay.errors import BadConfig, UnknownName
 from replay.files import write_whole
 from replay.phases import Phase, around
 from replay.policies.catalogue import CATALOGUE, apply, entry, merged, resolve
-from replay.policies.knobs import Client, Fleet, Network, Policy
+from replay.policies.clients import expanded
+from replay.policies.knobs import Client, Fleet, Network, Policy, RetryBudget
 from replay.profiles.loader import find_profile, with_settings
 from replay.profiles.profile import EngineSettings, Profile
 from replay.settings import check_keys, complaint, converted
@@ -46,7 +47,9 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Settings of the engine that differ from the profile's: `preset`, an engine of `replay engines`, and above it
     those by the names of `EngineSettings`."""
     client: Client = Client()
-    """How clients behave under every policy that does not say otherwise."""
+    """How clients behave under every policy that does not say otherwise; one of `replay clients` by its name."""
+    budget: RetryBudget | None = None
+    """What limits their retries, likewise."""
     network: Network = Network()
     policies: Annotated[list[str | dict[str, Any]], msgspec.Meta(min_length=1)] | None = None
     """Names of the catalogue, files, or policies written out: `name`, `based_on` (a name), and the knobs to turn.
@@ -81,7 +84,7 @@ Sourced = Mapping[str, tuple[Any, str]]
 
 def read_experiment(path: str) -> dict[str, Any]:
     """The settings in an experiment file, whose paths count from its own directory. Raises BadConfig."""
-    settings = read_yaml(path)
+    settings = expanded(read_yaml(path))
     converted(settings, Experiment, path)
     place = Path(path).parent
     if settings.get("profile") is not None:
@@ -171,6 +174,7 @@ def layered(layers: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[Experiment
     together: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for source, settings in layers:
+        settings = expanded(settings)
         together = merged(together, settings)
         sources |= {key: source for key, _ in flat(settings)}
     experiment = converted(together, Experiment, "settings")
@@ -183,7 +187,7 @@ def policies_of(experiment: Experiment) -> list[Policy]:
 
     Raises BadConfig for a policy that is impossible or named twice.
     """
-    base = Policy(name="base", client=experiment.client, network=experiment.network)
+    base = Policy(name="base", client=experiment.client, budget=experiment.budget, network=experiment.network)
     wanted_policies = list(CATALOGUE) if experiment.policies is None else experiment.policies
     policies = [policy_of(wanted, base) for wanted in wanted_policies]
     own = experiment.as_logged
@@ -224,7 +228,7 @@ def listed(values: Any) -> list[Any]:
 
 def written_policy(settings: Mapping[str, Any], base: Policy, where: str) -> Policy:
     """A policy from its settings. Raises BadConfig that names the key."""
-    knobs = dict(settings)
+    knobs = expanded(settings)
     name = knobs.pop("name", None)
     if not isinstance(name, str) or not name.replace("_", "").replace("-", "").isalnum():
         raise BadConfig(f"{where}: a policy needs a name of letters, digits, '_' and '-'")

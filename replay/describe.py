@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from connectors.synthetic import Added
-from replay.ingest import Report, Trace
+from replay.ingest import Report, Sessions, Trace
 from replay.joined import example_lines, joined_lines, note_lines
 from replay.phases import Phase
 from trace_schema.fold import ObservedClient
@@ -68,6 +68,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     client: ObservedClient
     report: Report | None
     added: Added | None
+    loop: Sessions | None
 
     def text(self) -> str:
         """For a person."""
@@ -115,6 +116,7 @@ def describe(trace: Trace) -> Description:
         client=trace.client,
         report=trace.report,
         added=trace.about.added,
+        loop=trace.about.sessions,
     )
 
 
@@ -168,7 +170,7 @@ def lines(d: Description) -> list[str]:
     if d.attempts:
         text += client_lines(d.client)
     examples = d.report.fold.examples if d.report and d.report.fold else []
-    return text + report_lines(d.report) + added_lines(d.added) + example_lines(examples)
+    return text + report_lines(d.report) + session_lines(d.loop) + added_lines(d.added) + example_lines(examples)
 
 
 def client_lines(client: ObservedClient) -> list[str]:
@@ -223,6 +225,11 @@ def report_lines(report: Report | None) -> list[str]:
         spread = ", within which calls are spread by lot" if report.jitter_s else ""
         text.append(f"time resolution {report.time_resolution_s:g} s{spread}")
     return text
+
+
+def session_lines(sessions: Sessions | None) -> list[str]:
+    """Whether sessions are open or closed loops, where somebody said."""
+    return [] if sessions is None else [sessions.text()]
 
 
 def added_lines(added: Added | None) -> list[str]:

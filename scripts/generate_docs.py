@@ -8,6 +8,7 @@ from pathlib import Path
 
 from profiles_page import profiles_page
 from queries_page import queries_page
+from recommend_page import recommend_page
 from synthetic_page import synthetic_page
 
 from queries.meaning import ADDED, EVERYWHERE, ROWS
@@ -24,7 +25,7 @@ def schema_page() -> str:
     parts = [
         "# Schemas",
         "Generated from `trace_schema/` by `make docs`. A field marked ? may be null: unknown in a trace, not happened "
-        "in a result.",
+        "in a result. A trace file leaves out the columns that are null in every call.",
         "## What a trace is made of",
         *map(table_section, (ATTEMPTS, CALLS)),
         "## What a run writes",
@@ -57,6 +58,7 @@ PAGES = {
     "queries.md": queries_page,
     "synthetic.md": synthetic_page,
     "profiles.md": profiles_page,
+    "recommend.md": recommend_page,
 }
 
 

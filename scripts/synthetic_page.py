@@ -73,7 +73,8 @@ SESSIONS = """## Sessions
 With `session_turns`, it is sessions that arrive, and each has so many turns (at least 1). What user and model said
 stands at the beginning of the next prompt: turn n has a prompt of the session's prefix, all texts and outputs of the
 turns before, and a new text of `prompt_tokens`. A session ends early where its prompt would grow beyond
-`prompt_tokens_max`. Block hashes of 16 tokens say what prompts share.
+`prompt_tokens_max`. Block hashes of 16 tokens say what prompts share; of the turn before, an engine's cache finds the
+prompt, not the output, which has no hashes in a trace.
 
 `session_loop=closed`: a turn comes `think_time_s` after the one before has ended in the replay, whatever that took
 (`previous_call_id` and `think_time_s` of the trace). `open`: it comes when it would if responses began after

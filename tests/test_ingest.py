@@ -225,13 +225,28 @@ def test_the_command_says_what_was_left_out(store: Path, capsys: pytest.CaptureF
     assert read_trace(str(store / "t.parquet")).calls.num_rows < 60
 
 
-def test_a_log_without_any_size_is_refused_with_advice(tmp_path: Path) -> None:
+def test_lengths_are_estimated_from_bytes_and_said_to_be(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
+    rows = [f"{k},{400 + 40 * k},{100 + 10 * k if k % 2 else ''}\n" for k in range(40)]
+    path.write_text("sent,length,used\n" + "".join(rows))
+    mapping = {"arrival_s": "sent", "request_bytes": "length"}
+    given = ingest([str(path)], mapping=mapping, bytes_per_token=8.0).calls
+    assert given["prompt_tokens"].to_pylist() == [50 + 5 * k for k in range(40)]
+    learned = ingest([str(path)], mapping={**mapping, "prompt_tokens": "used"}).calls
+    assert learned["prompt_tokens"].to_pylist() == pytest.approx([100 + 10 * k for k in range(40)], abs=2)
+    assert set(given["prompt_token_source"].to_pylist()) == {"estimate"}
+
+
+def test_a_log_without_any_length_is_refused_with_advice(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("arrival_s,request_bytes\n1,100\n2,200\n")
+    with pytest.raises(BadInput, match=r"--with vllm\.steps\.jsonl.*--bytes-per-token 4"):
+        ingest([str(path)])
+    with pytest.raises(BadConfig, match=r"--bytes-per-token 0: must be a number above 0"):
+        ingest([str(path)], bytes_per_token=0)
     path.write_text("arrival_s,prompt_tokens\n1,\n2,\n")
     with pytest.raises(BadInput, match="prompt_tokens is missing"):
         ingest([str(path)])
-    with pytest.raises(BadConfig, match="--bytes-per-token 0: must be a number above 0"):
-        ingest([str(path)], bytes_per_token=0)
 
 
 def test_a_terminal_is_no_log(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,10 +17,12 @@ import pytest
 from click.testing import CliRunner
 
 import replay
+from replay.anonymize import NAMES as PSEUDONYMS
 from replay.anonymize import anonymized, fresh_key, key_from
 from replay.cli import cli
-from replay.errors import BadConfig
-from replay.ingest import read_trace
+from replay.errors import BadConfig, BadInput
+from replay.ingest import Trace, ingest, read_trace
+from trace_schema.calls import CALLS
 
 WORDS = {
     "a prompt": "Meine Diagnose lautet Zwetschgenkrampf",
@@ -41,8 +45,14 @@ NAMES = {
 
 def gateway(k: int) -> dict[str, Any]:
     """A line of the gateway's log, with more in it than is asked for."""
-    line = {"call": f"{NAMES['request']}-{k}", "attempt": 0, "prompt": 100 + k, "output": 20, "start": 0.2 * k}
-    line |= {"end": 0.2 * k + 0.4, "status": "ok", "tenant": NAMES["tenant"], "client": NAMES["client"]}
+    call = f"{NAMES['request']}-{k - k % 2}"
+    line = {"call": call, "attempt": k % 2, "prompt": 100 + k, "output": 20, "start": 0.2 * k}
+    line |= {
+        "end": 0.2 * k + 0.1,
+        "status": "ok" if k % 2 else "timeout",
+        "tenant": NAMES["tenant"],
+        "client": NAMES["client"],
+    }
     line |= {"session": NAMES["session"], "idempotency_key": f"{NAMES['idempotency key']}-{k}"}
     line |= {"messages": [{"role": "user", "content": WORDS["a prompt"]}], "response": WORDS["an answer"]}
     return line | {
@@ -111,12 +121,19 @@ def run_cli(*arguments: str) -> str:
     return done.stdout
 
 
-def every_output(log: str, told: list[str], directory: Path, profile: str) -> Iterator[tuple[str, str]]:
-    """Everything that a person can make of a log: (what it is, every text in it)."""
+def of_trace(log: str, told: list[str], directory: Path) -> Iterator[tuple[str, str]]:
+    """What a person can make of a log without a run: (what it is, every text in it)."""
+    trace = directory / "trace.parquet"
+    yield "ingest --json", run_cli("ingest", log, "-o", str(trace), "--json", *told)
+    yield "describe", run_cli("describe", str(trace))
+    yield "describe --json", run_cli("describe", str(trace), "--json")
+    yield "the trace", texts_of(trace)
+
+
+def of_run(log: str, told: list[str], directory: Path, profile: str) -> Iterator[tuple[str, str]]:
+    """What he can make of it with one."""
+    yield from of_trace(log, told, directory)
     trace, run = str(directory / "trace.parquet"), str(directory / "run")
-    yield "ingest --json", run_cli("ingest", log, "-o", trace, "--json", *told)
-    yield "describe", run_cli("describe", trace)
-    yield "describe --json", run_cli("describe", trace, "--json")
     command = ["run", trace, "-o", run, "--profile", profile, "--policy", "cancel", "--policy", "coalesce", "--json"]
     yield "run --json", run_cli(*command)
     yield "report --json", run_cli("report", run, "--json")
@@ -145,24 +162,121 @@ def found(secrets: dict[str, str], outputs: Iterator[tuple[str, str]]) -> list[s
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_output_holds_what_was_said_or_who_may_ask(kind: str, tmp_path: Path, profile_file: str) -> None:
+def test_a_trace_holds_nothing_that_was_said_and_under_pseudonyms_no_name(kind: str, tmp_path: Path) -> None:
     log, told = planted(tmp_path, kind)
-    assert found(WORDS, every_output(log, told, tmp_path, profile_file)) == []
+    assert found(WORDS, of_trace(log, told, tmp_path)) == []
+    assert found(WORDS | NAMES, of_trace(log, [*told, "--anonymize"], tmp_path)) == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_output_of_an_anonymized_log_holds_a_name(kind: str, tmp_path: Path, profile_file: str) -> None:
-    (tmp_path / "logs").mkdir()
-    log, told = planted(tmp_path / "logs", kind)
-    (tmp_path / "out").mkdir()
-    outputs = every_output(log, [*told, "--anonymize"], tmp_path / "out", profile_file)
-    assert found(WORDS | NAMES, outputs) == []
-
-
-def test_a_secret_would_be_found(tmp_path: Path, profile_file: str) -> None:
+def test_no_output_of_a_run_holds_what_was_said(tmp_path: Path, profile_file: str) -> None:
     log, told = planted(tmp_path, "gateway")
-    shown = {line.split(": ")[1] for line in found(NAMES, every_output(log, told, tmp_path, profile_file))}
-    assert shown == set(NAMES)
+    outputs = list(of_run(log, told, tmp_path, profile_file))
+    assert found(WORDS, iter(outputs)) == []
+    # The same search finds the names that are there to be found.
+    assert {line.split(": ")[1] for line in found(NAMES, iter(outputs))} == set(NAMES)
+
+
+def test_no_output_of_a_run_of_an_anonymized_log_holds_a_name(tmp_path: Path, profile_file: str) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "out").mkdir()
+    log, told = planted(tmp_path / "logs", "gateway")
+    assert found(WORDS | NAMES, of_run(log, [*told, "--anonymize"], tmp_path / "out", profile_file)) == []
+
+
+LOGS = sorted((Path(__file__).parent / "fixtures" / "logs").iterdir())
+KEPT = {"model", "deployment"}
+"""Columns whose names stay: they tell engines apart."""
+BODIES = {
+    "messages", "content", "text", "prompt", "completion", "response", "input", "output", "request_body",
+    "response_body", "inputBodyJson", "outputBodyJson", "input.value", "output.value", "gen_ai.input.messages",
+    "gen_ai.output.messages", "gen_ai.prompt", "gen_ai.completion", "authorization", "api_key", "email",
+}  # fmt: skip
+"""Keys of what is said, and of what lets one in, in the logs of all tools."""
+
+
+def documents_of(path: Path) -> tuple[list[Any], bool]:
+    """The JSON values of a log, and whether they stand a line each; none where it is no JSON."""
+    text = path.read_text()
+    try:
+        return [json.loads(text)], False
+    except ValueError:
+        pass
+    try:
+        return [json.loads(line) for line in text.splitlines() if line.strip()], True
+    except ValueError:
+        return [], False
+
+
+def keys_in(value: Any) -> set[str]:
+    """The keys under which texts stand; of OpenTelemetry's lists, the names of the attributes."""
+    if isinstance(value, list):
+        return {key for item in value for key in keys_in(item)}
+    if not isinstance(value, dict):
+        return set()
+    if set(value) == {"key", "value"}:
+        return {value["key"]}
+    mine = {key for key, item in value.items() if isinstance(item, str)}
+    return mine | {key for item in value.values() for key in keys_in(item)}
+
+
+def with_secret(value: Any, key: str, secret: str, here: bool = False) -> Any:
+    """`value` with a secret after each text below a key."""
+    if isinstance(value, str) and here:
+        return f"{value} {secret}"
+    if isinstance(value, list):
+        return [with_secret(item, key, secret, here) for item in value]
+    if not isinstance(value, dict):
+        return value
+    named = value.get("key") if set(value) == {"key", "value"} else None
+    return {name: with_secret(item, key, secret, here or key in (name, named)) for name, item in value.items()}
+
+
+def planted_in(path: Path, directory: Path, keys: set[str] | None, secret: str) -> Iterator[tuple[str, str]]:
+    """Copies of a log with a secret under one key each (of `keys`, or of all): (the key, the copy)."""
+    documents, lines = documents_of(path)
+    if not documents:
+        copy = directory / path.name
+        copy.write_text(path.read_text().replace(" HTTP/1", f"?q={secret} HTTP/1"))
+        yield "the path", str(copy)
+    for key in sorted(keys_in(documents) & keys if keys is not None else keys_in(documents)):
+        copy = directory / path.name
+        changed = [with_secret(document, key, secret) for document in documents]
+        copy.write_text("\n".join(json.dumps(d) for d in changed) + "\n" if lines else json.dumps(changed[0]))
+        yield key, str(copy)
+
+
+def shown_by(trace: Trace, secret: str) -> set[str]:
+    """Where a trace shows a secret: columns, or its account of itself."""
+    columns = {
+        name
+        for name in trace.calls.column_names
+        if pa.types.is_string(trace.calls[name].type)
+        and any(secret in (text or "") for text in trace.calls[name].to_pylist())
+    }
+    return columns | ({"about"} if secret.encode() in msgspec.json.encode(trace.about) else set())
+
+
+def shown_by_ingest(log: str, secret: str) -> set[str]:
+    """Where the trace of a log shows a secret, or the message that it makes none (access logs know no sizes)."""
+    try:
+        return shown_by(ingest([log]), secret)
+    except BadInput as error:
+        return {"the message"} if secret in str(error) else set()
+
+
+@pytest.mark.parametrize("log", LOGS, ids=lambda path: path.name)
+def test_what_is_said_in_a_log_of_any_tool_never_comes_into_a_trace(log: Path, tmp_path: Path) -> None:
+    secret = "Zwetschgenkrampf"
+    for key, copy in planted_in(log, tmp_path, BODIES, secret):
+        assert shown_by_ingest(copy, secret) == set(), key
+
+
+@pytest.mark.parametrize("log", LOGS, ids=lambda path: path.name)
+def test_under_whatever_key_a_name_stands_an_anonymized_trace_does_not_hold_it(log: Path, tmp_path: Path) -> None:
+    secret = "Zwetschgenkrampf"
+    for key, copy in planted_in(log, tmp_path, None, secret):
+        with suppress(BadInput):  # a time, a status or a size that cannot be read any more
+            assert shown_by(anonymized(ingest([copy]), fresh_key()), secret) <= KEPT, key
 
 
 def test_rows_that_cannot_be_used_are_not_quoted(tmp_path: Path) -> None:
@@ -178,11 +292,20 @@ def test_rows_that_cannot_be_used_are_not_quoted(tmp_path: Path) -> None:
     assert [what for what, secret in WORDS.items() if secret in said + texts_of(tmp_path / "trace.parquet")] == []
 
 
+def test_every_text_of_a_call_is_a_word_of_ours_or_has_a_pseudonym() -> None:
+    ours = {"timeout_kind", "observed_status", "prompt_token_source", "retry_source", "retry_certainty"}
+    texts = {field.name for field in CALLS.fields if field.type == pa.string()}
+    assert texts - ours - KEPT == set(PSEUDONYMS)
+
+
 def test_equal_names_stay_equal_and_different_ones_different(tmp_path: Path) -> None:
-    lines = [gateway(k) | {"tenant": f"t{k % 3}", "client": f"t{k % 3}", "session": None} for k in range(30)]
+    lines = [
+        gateway(k) | {"call": k, "attempt": 0, "tenant": f"t{k % 3}", "client": f"t{k % 3}", "session": None}
+        for k in range(30)
+    ]
     path = tmp_path / "log.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    trace = replay.ingest([str(path)])
+    trace = ingest([str(path)])
     hidden = anonymized(trace, fresh_key())
     before, after = (t.calls["tenant"].to_pylist() for t in (trace, hidden))
     assert [before.index(name) for name in before] == [after.index(name) for name in after]
@@ -215,7 +338,7 @@ def test_a_key_that_guards_nothing_is_refused(tmp_path: Path) -> None:
 
 
 def test_prefixes_are_shared_as_before_under_hashes_that_nobody_can_look_up() -> None:
-    trace = replay.ingest(["synthetic:poisson"], options={"calls": 300, "prefixes": 4, "prefix_share": 0.6})
+    trace = ingest(["synthetic:poisson"], options={"calls": 300, "prefixes": 4, "prefix_share": 0.6})
     hidden = anonymized(trace, b"0" * 32)
     before, after = (t.calls["block_hashes"].to_pylist() for t in (trace, hidden))
     assert [None if hashes is None else before.index(hashes) for hashes in before] == [
@@ -227,7 +350,7 @@ def test_prefixes_are_shared_as_before_under_hashes_that_nobody_can_look_up() ->
 
 def test_an_anonymized_trace_replays_as_the_log_does(tmp_path: Path, profile_file: str) -> None:
     log, _ = planted(tmp_path, "gateway")
-    trace = replay.ingest([log])
+    trace = ingest([log])
     settings = {"profile": profile_file, "policies": ["cancel", "coalesce"]}
     runs = [
         replay.run(t, str(tmp_path / name), settings)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,6 +16,8 @@ from trace_schema.calls import CALLS
 from trace_schema.check import conform
 from trace_schema.columns import alike, is_empty, words
 from trace_schema.fields import BOOL, I32
+
+Ints = npt.NDArray[np.int64]
 
 SAME = ("model", "deployment", "tenant", "client", "max_tokens", "block_hashes", "hash_block_tokens", "stream")
 """What a call has from its attempt."""
@@ -57,7 +60,7 @@ def in_order(attempts: pa.Table) -> pa.Table:
     """`attempts` in order of their arrivals, equal ones as they are; those that are in order already are not copied."""
     if is_sorted(attempts["arrival_s"]):
         return attempts
-    order = pa.array(np.argsort(np.asarray(attempts["arrival_s"]), kind="stable"))
+    order = np.argsort(np.asarray(attempts["arrival_s"]), kind="stable")
     columns = {name: taken(attempts[name], order) for name in attempts.column_names}
     return pa.table(columns)
 
@@ -71,9 +74,13 @@ def is_sorted(times: pa.ChunkedArray) -> bool:
     return True
 
 
-def taken(column: pa.ChunkedArray, order: pa.Array) -> pa.ChunkedArray:
+def taken(column: pa.ChunkedArray, order: Ints) -> pa.ChunkedArray:
     """A column in another order; one that says the same everywhere stays as it is."""
-    return column if is_empty(column) or is_constant(column) else column.take(order)
+    if is_empty(column) or is_constant(column):
+        return column
+    if not column.null_count and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        return pa.chunked_array([np.asarray(column)[order]], column.type)
+    return column.take(pa.array(order))
 
 
 def is_constant(column: pa.ChunkedArray) -> bool:

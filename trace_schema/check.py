@@ -16,6 +16,8 @@ from trace_schema.fields import TableSchema
 
 AT_LEAST = {"s": 0, "ns": 0, "tokens": 0, "blocks": 0, "bytes": 0, "count": 0, "id": None, "name": None, "": None}
 """Smallest value by unit."""
+PART_ROWS = 1 << 18
+"""Calls that are looked at together, for the sake of memory."""
 LATEST_S = 1e11
 """3,000 years: a later arrival is a mistake, and would make a trace of too many windows."""
 
@@ -81,7 +83,7 @@ def check_calls(table: pa.Table, file: object = "calls") -> pa.Table:
     if table.num_rows == 0:
         raise BadInput.at(file, "holds no calls")
     above, last = 0, 0.0
-    for part in table.select(["call_id", "arrival_s", "prompt_tokens", "output_tokens"]).to_batches():
+    for part in table.select(["call_id", "arrival_s", "prompt_tokens", "output_tokens"]).to_batches(PART_ROWS):
         ids, arrivals, prompts, outputs = (np.asarray(column) for column in part.columns)
         places: Iterable[tuple[str, np.ndarray[Any, Any], str]] = (
             ("call_id", ids != np.arange(above, above + len(ids)), "ids must be 0, 1, 2, ... in order"),

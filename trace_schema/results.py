@@ -14,10 +14,17 @@ CALL_OUTCOMES = TableSchema(
         required("output_tokens", I32, "tokens", "output that the model would write in full"),
         optional("client_timeout_s", F64, "s", "how long the client waits for one attempt; null: for ever"),
         optional("user_cancel_s", F64, "s", "when the user leaves for good, from arrival, by the trace; null: never"),
+        optional("user_cancel_tokens", I32, "tokens", "the user leaves when so many are read of a stream; null: never"),
         optional("idle_e2e_s", F64, "s", "time from arrival to the whole response on an idle replica; null: too long"),
         required("eligible", BOOL, "", "the user does not leave before an idle replica would have answered"),
         required("outcome", TEXT, "name", "delivered, cancelled (the user left), failed or unresolved (the run ended)"),
-        optional("reason", TEXT, "name", "why it failed: retries_exhausted, budget_exhausted or rejected:too_long"),
+        optional(
+            "reason",
+            TEXT,
+            "name",
+            "why it failed: retries_exhausted, budget_exhausted, deadline_exceeded, "
+            "stream_not_retried, or rejected: and too_long, queue_full, shed or throttled",
+        ),
         optional("first_token_s", F64, "s", "when the client had the first token of the attempt that delivered"),
         optional("end_s", F64, "s", "when the call ended; null while unresolved"),
         required("attempts", I32, "count", "attempts that the client sent"),
@@ -37,7 +44,9 @@ ATTEMPT_OUTCOMES = TableSchema(
         required("start_s", F64, "s", "when the client sent it"),
         optional("first_token_s", F64, "s", "when the client had its first token"),
         optional("end_s", F64, "s", "when it ended for the client; null while unresolved"),
-        required("outcome", TEXT, "name", "ok, timeout, cancelled, rejected or unresolved"),
+        required(
+            "outcome", TEXT, "name", "ok, timeout, cancelled, rejected, superseded (by one beside it) or unresolved"
+        ),
     ),
 )
 
@@ -47,9 +56,9 @@ EXECUTIONS = TableSchema(
     (
         required("execution_id", I64, "id", "in the order in which the gateway made them"),
         required("call_id", I64, "id", "the call that created it, and is charged for it"),
-        required("replica", I32, "id", "the replica that it was sent to"),
+        optional("replica", I32, "id", "the replica that it was sent to; null: it did not leave the gateway"),
         required("attempts", I32, "count", "attempts that waited for it, the first one included"),
-        required("queued_s", F64, "s", "when the engine received it"),
+        optional("queued_s", F64, "s", "when the engine received it; null: it did not"),
         optional("admitted_s", F64, "s", "start of the first step that ran it"),
         optional("first_output_s", F64, "s", "end of the step that gave its first token"),
         optional("end_s", F64, "s", "when it finished, or when its abort took effect"),

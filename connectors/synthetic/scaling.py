@@ -8,6 +8,7 @@ out, or others like them come on top, under new names and at their own moments. 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -49,16 +50,30 @@ def scaled(calls: pa.Table, given: Mapping[str, Any]) -> tuple[pa.Table, Scale]:
     return in_time(in_length(calls, scale), scale), scale
 
 
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """The calls of a log, and what belongs together: a session, or a call that is of none."""
+
+    calls: pa.Table
+    unit: Counts
+    """Which one each call is of."""
+    begins_s: Floats
+    """When each begins."""
+    private: npt.NDArray[np.bool_] | None
+    """Of all block hashes, one call's after another's, which only one session has; None where there are no hashes."""
+
+
 def in_rate(calls: pa.Table, scale: Scale) -> pa.Table:
     """Whole copies of all sessions, and one of some of them."""
-    unit, first = units(calls)
-    chance = stream(scale.seed, "which sessions").random(len(first))[unit]
+    unit, begins_s = units(calls)
+    log = Sessions(calls, unit, begins_s, private_blocks(calls, unit))
+    chance = stream(scale.seed, "which sessions").random(len(begins_s))[unit]
     copies = []
     for copy in range(int(np.ceil(scale.rate))):
-        rows = np.flatnonzero(chance < scale.rate - copy)
-        copies.append((rows, copied(calls, rows, unit, first, copy, scale) if copy else calls.take(pa.array(rows))))
+        rows = chance < scale.rate - copy
+        copies.append((np.flatnonzero(rows), copied(log, rows, copy, scale) if copy else calls.filter(pa.array(rows))))
     if not any(len(rows) for rows, _ in copies):
-        raise BadConfig(f"scale: rate={scale.rate:g} leaves none of the {len(first):,} sessions and single calls")
+        raise BadConfig(f"scale: rate={scale.rate:g} leaves none of the {len(begins_s):,} sessions and single calls")
     return in_order(pa.concat_tables([table for _, table in copies]), [rows for rows, _ in copies], calls.num_rows)
 
 
@@ -80,37 +95,60 @@ def units(calls: pa.Table) -> tuple[Counts, Floats]:
     return unit, np.asarray(calls["arrival_s"])[begins]
 
 
-def copied(calls: pa.Table, rows: Counts, unit: Counts, first: Floats, copy: int, scale: Scale) -> pa.Table:
+def copied(log: Sessions, rows: npt.NDArray[np.bool_], copy: int, scale: Scale) -> pa.Table:
     """The calls in `rows` as those of other people, each session moved as a whole, within the time of the trace."""
-    moves = scale.jitter_s * (2.0 * stream(scale.seed, f"copy {copy}").random(len(first)) - 1.0)
-    begins = np.abs(first + moves)
-    last = float(calls["arrival_s"][-1].as_py())
+    moves = scale.jitter_s * (2.0 * stream(scale.seed, f"copy {copy}").random(len(log.begins_s)) - 1.0)
+    begins = np.abs(log.begins_s + moves)
+    last = float(log.calls["arrival_s"][-1].as_py())
     begins = np.where(begins > last, np.maximum(2.0 * last - begins, 0.0), begins)
-    table = calls.take(pa.array(rows))
-    table = put(table, {"arrival_s": pa.array(np.asarray(table["arrival_s"]) + (begins - first)[unit[rows]])})
-    contents = np.asarray(calls["content_id"])
-    table = put(table, {"content_id": pa.array(contents[rows] + copy * (int(contents.max()) + 1))})
-    names = {name: pc.binary_join_element_wise(table[name], f"copy{copy}", "~") for name in NAMED_ANEW}
-    table = put(table, {name: column.combine_chunks() for name, column in names.items()})
-    if calls["block_hashes"].null_count == calls.num_rows:
-        return table
-    return put(table, {"block_hashes": own_blocks(calls, unit, copy).take(pa.array(rows))})
+    moved = (begins - log.begins_s)[log.unit[rows]]
+    contents = np.asarray(log.calls["content_id"])
+    table = log.calls.filter(pa.array(rows))
+    anew = {name: pc.binary_join_element_wise(table[name], f"copy{copy}", "~") for name in NAMED_ANEW}
+    made = {name: column.combine_chunks() for name, column in anew.items()}
+    made["arrival_s"] = pa.array(np.asarray(table["arrival_s"]) + moved)
+    made["content_id"] = pa.array(contents[rows] + copy * (int(contents.max()) + 1))
+    if log.private is not None:
+        made["block_hashes"] = other_blocks(table, log.private[np.repeat(rows, block_counts(log.calls))], copy)
+    return put(table, made)
 
 
 def own_blocks(calls: pa.Table, unit: Counts, copy: int) -> pa.Array:
-    """Block hashes of a copy: what several sessions share they share with the copy too, all else is its own."""
+    """The block hashes of a copy of all calls, which have some: what only one of `unit` has is the copy's own."""
+    private = private_blocks(calls, unit)
+    assert private is not None
+    return other_blocks(calls, private, copy)
+
+
+def other_blocks(calls: pa.Table, private: npt.NDArray[np.bool_], copy: int) -> pa.Array:
+    """Block hashes of a copy: those of `private` blocks are its own."""
     lists = calls["block_hashes"].combine_chunks()
     values = np.asarray(lists.flatten())
-    owner = np.repeat(unit, np.asarray(pc.fill_null(pc.list_value_length(lists), 0)))
-    known, which = np.unique(values, return_inverse=True)
-    lowest, highest = np.full(len(known), len(unit)), np.full(len(known), -1)
-    np.minimum.at(lowest, which, owner)
-    np.maximum.at(highest, which, owner)
-    private = (lowest == highest)[which]
-    lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    anew = np.where(private, another(values, copy), values)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(anew), mask=lists.is_null())
+    offsets = np.concatenate([[0], np.cumsum(block_counts(calls))]).astype(np.int32)
+    anew = pa.array(np.where(private, another(values, copy), values))
+    return pa.ListArray.from_arrays(pa.array(offsets), anew, mask=lists.is_null())
+
+
+def private_blocks(calls: pa.Table, unit: Counts) -> npt.NDArray[np.bool_] | None:
+    """Which blocks only one session has, and no copy of it. What several share, such as a system prompt, all do."""
+    if calls["block_hashes"].null_count == calls.num_rows:
+        return None
+    values = np.asarray(calls["block_hashes"].combine_chunks().flatten())
+    owner = np.repeat(unit, block_counts(calls))
+    order = np.lexsort((owner, values))
+    begins = np.diff(values[order], prepend=values[order[:1]]) != 0
+    begins[:1] = True
+    group = np.cumsum(begins) - 1
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], len(values)) - 1
+    private = np.empty(len(values), bool)
+    private[order] = (owner[order][first] == owner[order][last])[group]
+    return private
+
+
+def block_counts(calls: pa.Table) -> Counts:
+    """How many block hashes each call has."""
+    return np.asarray(pc.fill_null(pc.list_value_length(calls["block_hashes"].combine_chunks()), 0))
 
 
 def another(values: Hashes, copy: int) -> Hashes:

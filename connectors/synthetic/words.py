@@ -8,7 +8,8 @@ from connectors.synthetic.users import percent
 
 def sentences(traffic: Traffic) -> list[str]:
     """What the options say of arrivals and lengths."""
-    said = [f"{gaps_in_words(traffic)} arrivals at {traffic.rate_per_s:g} /s"]
+    what = "arrivals" if traffic.session_turns is None else "arrivals of sessions"
+    said = [f"{gaps_in_words(traffic)} {what} at {traffic.rate_per_s:g} /s"]
     if traffic.overload_s is not None:
         start_s, end_s = traffic.overload_start_s, traffic.overload_start_s + traffic.overload_s
         said[0] += f", x {traffic.overload_factor:g} from {start_s:g} to {end_s:g} s"
@@ -35,6 +36,8 @@ def sentences(traffic: Traffic) -> list[str]:
 
 def gaps_in_words(traffic: Traffic) -> str:
     """The name of the arrival process."""
+    if traffic.client_cv is not None:
+        return traffic.arrival_family.title()
     if traffic.arrival_cv == 0.0:
         return "evenly spaced"
     return "Poisson" if traffic.arrival_cv == 1.0 else f"{traffic.arrival_family.title()} (cv {traffic.arrival_cv:g})"

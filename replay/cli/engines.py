@@ -206,24 +206,3 @@ def engines(action: str, name: str | None, as_json: bool) -> None:
         return
     summaries = {key: known.summary for key, known in PRESETS.items()}
     click.echo(json.dumps(summaries) if as_json else "\n".join(f"{key:16}{text}" for key, text in summaries.items()))
-
-
-@cli.command()
-@click.argument("action", type=click.Choice(["list", "show"]), default="list")
-@click.argument("name", required=False)
-@json_option
-def policies(action: str, name: str | None, as_json: bool) -> None:
-    """List the policies of the catalogue, or show the knobs of one: replay policies show NAME."""
-    import msgspec
-    import yaml
-
-    from replay.policies.catalogue import CATALOGUE, resolve
-
-    if action == "show":
-        if name is None:
-            raise BadConfig(f"replay policies show NAME: which one? {', '.join(CATALOGUE)}")
-        knobs = msgspec.to_builtins(resolve(name))
-        click.echo(json.dumps(knobs) if as_json else yaml.safe_dump(knobs, sort_keys=False).rstrip())
-        return
-    summaries = {key: entry.summary for key, entry in CATALOGUE.items()}
-    click.echo(json.dumps(summaries) if as_json else "\n".join(f"{key:26}{text}" for key, text in summaries.items()))

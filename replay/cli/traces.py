@@ -24,6 +24,9 @@ from trace_schema.errors import BadConfig, UnknownName
     "--synthetic", multiple=True, metavar="KEY=VALUE", help="Lay users over a log (replay formats show synthetic)."
 )
 @click.option("--scale", multiple=True, metavar="KEY=VALUE", help="Busier, longer: rate=2, prompt=1.5, output=0.5.")
+@click.option(
+    "--sessions", type=click.Choice(["open", "closed"]), help="Turns come when they came, or after the one before."
+)
 @click.option("--where", metavar="SQL", help="Only attempts that meet a condition on columns, as in status = 'ok'.")
 @click.option("--sample", type=float, metavar="SHARE", help="Keep a share of the sessions, calls or callers.")
 @click.option("--bytes-per-token", type=float, metavar="R", help="Estimate prompts of which only the bytes are known.")
@@ -72,7 +75,7 @@ def ingest(
     import msgspec
 
     from replay.anonymize import anonymized, fresh_key, key_from
-    from replay.describe import added_lines, report_lines
+    from replay.describe import added_lines, report_lines, session_lines
     from replay.ingest import ingest as read
     from replay.ingest import write_attempts, write_trace
     from replay.progress import progress
@@ -92,7 +95,8 @@ def ingest(
     if as_json:
         click.echo(msgspec.json.encode(trace.about).decode())
     else:
-        note("\n".join(report_lines(trace.report) + added_lines(trace.about.added)), quiet)
+        lines = report_lines(trace.report) + session_lines(trace.about.sessions) + added_lines(trace.about.added)
+        note("\n".join(lines), quiet)
         came = "" if trace.report is None else f" from {trace.report.attempts:,} attempts"
         note(f"wrote           {output}: {trace.calls.num_rows:,} calls{came}", quiet)
 

@@ -209,6 +209,7 @@ def preempt(S: State, rep: Replica, slot: int, given: int, extra: int) -> None:
     unread = give_up_unread(S, rep, slot)
     x = evict(S, rep, slot, given, extra, False)
     S.executions[x].status = QUEUED
+    S.executions[x].silent_since = S.progress.now
     if unread > 0:
         S.executions[x].outputs -= unread
         S.stale[rep.index, rep.stale] = x

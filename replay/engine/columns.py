@@ -15,15 +15,19 @@ from replay.engine.state import (
     FINISHED,
     INFINITY,
     NO_PAGE,
+    NONE,
     OK,
     RUNNING,
     STREAMED,
     TOO_LONG,
 )
 
-CALL_OUTCOME = ("unresolved", "delivered", "cancelled", "failed", "failed", "failed")
-CALL_REASON = (None, None, None, "retries_exhausted", "budget_exhausted", "rejected:too_long")
-ATTEMPT_OUTCOME = ("unresolved", "ok", "timeout", "cancelled", "rejected")
+CALL_OUTCOME = ("unresolved", "delivered", "cancelled", *["failed"] * 8)
+CALL_REASON = (
+    None, None, None, "retries_exhausted", "budget_exhausted", "rejected:too_long", "deadline_exceeded",
+    "rejected:queue_full", "rejected:shed", "rejected:throttled", "stream_not_retried",
+)  # fmt: skip
+ATTEMPT_OUTCOME = ("unresolved", "ok", "timeout", "cancelled", "rejected", "superseded")
 ENDED = ("running_at_end", "finished", "aborted", "never_admitted")
 FATE = ("lost", "delivered", "user_cancelled_stream", "duplicate", "running_at_end")
 RUNNING_AT_END, ENDED_FINISHED, ENDED_ABORTED, NEVER_ADMITTED = 0, 1, 2, 3
@@ -61,6 +65,7 @@ class CallColumns(NamedTuple):
     output_tokens: Column
     client_timeout_s: Column
     user_cancel_s: Column
+    user_cancel_tokens: Column
     idle_e2e_s: Column
     eligible: Any
     outcome: Words
@@ -168,7 +173,8 @@ def write_calls(calls: Any, ids: Any, idle_s: Any, travel_s: float, first: int, 
     """Rows `first` to `end` of CALL_OUTCOMES. `idle_s`: time of each call on an idle replica, without `travel_s`."""
     for c in range(first, end):
         call = calls[c]
-        patience = call.leaves_at - call.arrival
+        patience = call.patience
+        reads_all = call.leaves_tokens <= 0 or call.leaves_tokens >= call.output or call.stream != STREAMED
         too_long = call.status == TOO_LONG
         idle = INFINITY if too_long else idle_s[c] + travel_s
         to.call_id.values[c] = ids[c]
@@ -177,8 +183,9 @@ def write_calls(calls: Any, ids: Any, idle_s: Any, travel_s: float, first: int, 
         to.output_tokens.values[c] = call.output
         put_time(to.client_timeout_s, c, call.timeout)
         put_time(to.user_cancel_s, c, patience)
+        put_id(to.user_cancel_tokens, c, call.leaves_tokens if call.leaves_tokens > 0 else NONE)
         put_time(to.idle_e2e_s, c, idle)
-        mark(to.eligible, c, patience > idle_s[c] + travel_s and not too_long)
+        mark(to.eligible, c, patience > idle_s[c] + travel_s and reads_all and not too_long)
         put_word(to.outcome, c, call.status)
         put_word_or_null(to.reason, c, call.status)
         put_time(to.first_token_s, c, call.first_token)
@@ -252,9 +259,9 @@ def write_executions(
         page = ledgers[execution.ledger]
         to.execution_id.values[x] = x
         to.call_id.values[x] = ids[execution.call]
-        to.replica.values[x] = execution.replica
+        put_id(to.replica, x, execution.replica)
         to.attempts.values[x] = execution.attempts
-        to.queued_s.values[x] = execution.queued
+        put_time(to.queued_s, x, execution.queued)
         put_time(to.admitted_s, x, execution.admitted)
         put_time(to.first_output_s, x, execution.first_output)
         put_time(to.end_s, x, execution.end)

@@ -26,6 +26,12 @@ ORPHAN_EXPIRES = number(12)
 ANSWER = number(13)
 KV_IS_RELEASED = number(14)
 CANCEL_IS_SEEN = number(15)
+REFUSED = number(16)
+HEDGE_IS_SENT = number(17)
+DEADLINE_PASSES = number(18)
+LETS_GO = number(19)
+TOKENS_ARE_READ = number(20)
+READ_ENOUGH = number(21)
 
 _PRIORITY_SHIFT = 48
 
@@ -33,11 +39,17 @@ _PRIORITY_SHIFT = 48
 @hot
 def priority_of(kind: int) -> int:
     """Priority of a kind of event."""
-    if kind == ANSWER:
+    if kind <= SCHEDULE:
+        return kind
+    if kind in (ANSWER, REFUSED, TOKENS_ARE_READ):
         return DELIVER
     if kind == CANCEL_IS_SEEN:
         return ABORT_ARRIVES
-    return AT_GATEWAY if kind > SCHEDULE else kind
+    if kind == HEDGE_IS_SENT:
+        return RETRY_IS_SENT
+    if kind == DEADLINE_PASSES:
+        return TIMES_OUT
+    return USER_LEAVES if kind == READ_ENOUGH else AT_GATEWAY
 
 
 @hot
@@ -61,8 +73,13 @@ def post(S: State, delay: float, kind: int, argument: int) -> None:
 def post_at(S: State, time: float, kind: int, argument: int) -> None:
     """`kind` happens to `argument` at `time`."""
     S.progress.posted += 1
-    order = (priority_of(kind) << _PRIORITY_SHIFT) + S.progress.posted
-    push(S.heap, S.progress.heap, time, order, kind, argument)
+    post_in_place(S, time, kind, argument, S.progress.posted)
+
+
+@hot
+def post_in_place(S: State, time: float, kind: int, argument: int, place: int) -> None:
+    """`kind` happens to `argument` at `time`, and has this place among others of its priority at that time."""
+    push(S.heap, S.progress.heap, time, (priority_of(kind) << _PRIORITY_SHIFT) + place, kind, argument)
     S.progress.heap += 1
 
 

@@ -9,14 +9,28 @@ from __future__ import annotations
 from replay.engine.events import (
     ABORT_ARRIVES,
     ANSWER,
-    EXECUTION_ARRIVES,
     ORPHAN_EXPIRES,
+    TOKENS_ARE_READ,
     post,
+    post_at,
 )
 from replay.engine.kernel import hot
 from replay.engine.ledger import become_attended, become_orphan
-from replay.engine.routing import choose_replica
-from replay.engine.state import FINISHED, INFINITY, NONE, OPEN, State
+from replay.engine.lobby import enter, learn_from, leave_line, room_was_made
+from replay.engine.state import (
+    ABORTED,
+    ALIKE,
+    FINISHED,
+    INFINITY,
+    NONE,
+    OPEN,
+    RETRIES_LAST,
+    STREAMED,
+    State,
+)
+
+RETRIES_APART = 1 << 32
+"""How far the priority of a retry lies behind that of a fresh call, or before it: further than those of any two."""
 
 
 @hot
@@ -44,28 +58,31 @@ def attempt_arrives(S: State, a: int) -> None:
                 return
     x = new_execution(S, c)
     attach(S, a, x)
-    post(S, S.settings.to_engine, EXECUTION_ARRIVES, x)
+    enter(S, x)
 
 
 @hot
 def new_execution(S: State, c: int) -> int:
-    """Make an execution for call `c` and choose its replica."""
+    """Make an execution for call `c`."""
     x = S.progress.executions
     S.progress.executions += 1
     execution = S.executions[x]
     execution.call = c
     execution.prompt = S.calls[c].prompt
     execution.output = S.calls[c].output
+    execution.priority = S.calls[c].priority
     execution.orphan = 1
     execution.queued = INFINITY
     execution.admitted = INFINITY
     execution.first_output = INFINITY
     execution.end = INFINITY
+    execution.silent_since = INFINITY
     execution.waiters = NONE
     execution.slot = NONE
-    replica = choose_replica(S, c, x)
-    execution.replica = replica
-    S.replicas[replica].outstanding += 1
+    execution.replica = NONE
+    if S.settings.retries != ALIKE and S.calls[c].attempts > 1:
+        execution.apart = 1
+        execution.priority += RETRIES_APART if S.settings.retries == RETRIES_LAST else -RETRIES_APART
     if S.settings.coalesce:
         S.key_execution[S.calls[c].key] = x
     return x
@@ -88,6 +105,18 @@ def attach(S: State, a: int, x: int) -> None:
     S.executions[x].attended += 1
     if S.executions[x].orphan:
         become_attended(S, x)
+    c = int(S.attempts[a].call)
+    if S.calls[c].leaves_tokens > 0 and S.calls[c].stream == STREAMED:
+        somebody_reads(S, x)
+
+
+@hot
+def somebody_reads(S: State, x: int) -> None:
+    """A user who may leave in mid-stream waits for execution `x`: its outputs are looked at from now on."""
+    S.executions[x].read = 1
+    if S.executions[x].first_output < INFINITY and not S.executions[x].look_is_due:
+        S.executions[x].look_is_due = 1
+        post_at(S, S.progress.now, TOKENS_ARE_READ, x)
 
 
 @hot
@@ -137,11 +166,23 @@ def orphan_expires(S: State, x: int) -> None:
 
 @hot
 def send_abort(S: State, x: int) -> None:
+    """Nobody wants execution `x` any more: the engine is told, if it has it."""
     S.executions[x].abort_sent = 1
+    if S.executions[x].held:
+        leave_line(S, x)
+        S.executions[x].status = ABORTED
+        S.executions[x].end = S.progress.now
+        return
     post(S, S.settings.to_engine + S.settings.cancel_delay, ABORT_ARRIVES, x)
 
 
 @hot
 def execution_ended(S: State, x: int) -> None:
-    """The engine has finished or aborted execution `x`."""
-    S.replicas[S.executions[x].replica].outstanding -= 1
+    """The engine has finished, aborted or refused execution `x`."""
+    rep = S.replicas[S.executions[x].replica]
+    rep.outstanding -= 1
+    if S.executions[x].status == FINISHED:
+        learn_from(S, x)
+    elif S.executions[x].first_output == INFINITY:
+        rep.unstarted -= S.executions[x].prompt
+        room_was_made(S)

@@ -7,22 +7,39 @@ from typing import Any
 from replay.engine.batch import book, outputs_of
 from replay.engine.blocks import ATTENDED, charge_lingering, unstrand
 from replay.engine.cancels import abort_arrives, abort_now, cancel_is_seen, kv_is_released, read_due, read_inbox
-from replay.engine.clients import call_arrives, deliver, response_arrives, retry_is_sent, times_out, user_leaves
+from replay.engine.clients import (
+    call_arrives,
+    deadline_passes,
+    deliver,
+    hedge_is_sent,
+    read_enough,
+    refused,
+    response_arrives,
+    retry_is_sent,
+    times_out,
+    user_leaves,
+)
 from replay.engine.events import (
     ABORT_ARRIVES,
     ANSWER,
     ATTEMPT_AT_GATEWAY,
     CALL_ARRIVES,
     CANCEL_IS_SEEN,
+    DEADLINE_PASSES,
     DELIVER,
     DISCONNECT_AT_GATEWAY,
     EXECUTION_ARRIVES,
+    HEDGE_IS_SENT,
     KV_IS_RELEASED,
+    LETS_GO,
     ORPHAN_EXPIRES,
+    READ_ENOUGH,
+    REFUSED,
     RETRY_IS_SENT,
     SCHEDULE,
     STEP_ENDS,
     TIMES_OUT,
+    TOKENS_ARE_READ,
     USER_LEAVES,
     drop_top,
     post,
@@ -34,22 +51,27 @@ from replay.engine.gateway import attempt_arrives, disconnect_arrives, execution
 from replay.engine.held import charge_held, give_up_all_held
 from replay.engine.kernel import cold, entry, hot
 from replay.engine.ledger import settle, step_overhead_s
+from replay.engine.lobby import is_full, lets_go, room_was_made
 from replay.engine.queue import enqueue
+from replay.engine.readers import look_at_started, tokens_are_read
 from replay.engine.scheduler import coast, end_step, finish, room_to_trace, schedule
 from replay.engine.state import (
+    ABORTED,
     BLOCKED_BY_BLOCKS,
     DECODING,
     DONE,
+    EVENTS_AT_ONCE,
     INFINITY,
     NONE,
     NOT_BLOCKED,
     OUT_OF_ROOM,
+    QUEUE_FULL,
     SLICE_ENDED,
     STUCK,
     Replica,
     State,
 )
-from replay.engine.wakes import wake
+from replay.engine.wakes import others_wake, wake
 
 FROM_REPLICA, FROM_TRACE, FROM_HEAP = 0, 1, 2
 """Where the next event comes from."""
@@ -70,9 +92,12 @@ def next_outside(S: State) -> float:
 
 @hot
 def execution_arrives(S: State, x: int) -> None:
-    """A request enters the queue of its replica."""
+    """A request enters the queue of its replica, unless that is full."""
     rep = S.replicas[S.executions[x].replica]
     S.executions[x].queued = S.progress.now
+    if not S.settings.holds and is_full(S, x, rep.waiting, rep.waiting_tokens):
+        turn_away(S, x)
+        return
     S.executions[x].arrived_in_round = rep.rounds if rep.in_flight > 0 else NONE
     enqueue(S, rep, x, False)
     if S.settings.by_priority and rep.blocked == BLOCKED_BY_BLOCKS:
@@ -81,9 +106,21 @@ def execution_arrives(S: State, x: int) -> None:
         wake(S, rep, S.progress.now, SCHEDULE)
 
 
+@cold
+def turn_away(S: State, x: int) -> None:
+    """A replica refuses a request; its clients will hear of it."""
+    S.executions[x].status = ABORTED
+    S.executions[x].end = S.progress.now
+    S.executions[x].abort_sent = 1
+    S.executions[x].refused = QUEUE_FULL
+    execution_ended(S, x)
+    post(S, S.settings.to_engine + S.settings.to_gateway, REFUSED, x)
+
+
 @hot
 def step_ends(S: State, rep: Replica) -> None:
     """The replica's step is over: aborts first, then its outputs."""
+    unstarted = rep.unstarted
     if not S.settings.late_aborts:
         read_inbox(S, rep, True)
     read_due(S, rep)
@@ -103,6 +140,9 @@ def step_ends(S: State, rep: Replica) -> None:
         rep.late = S.executions[x].next
         execution_ended(S, x)
         post(S, S.settings.to_engine + S.settings.to_gateway, DELIVER, x)
+    look_at_started(S, rep)
+    if rep.unstarted < unstarted:
+        room_was_made(S)
     rest(S, rep)
 
 
@@ -135,7 +175,10 @@ def start_step(S: State, rep: Replica) -> bool:
         else:
             go_idle(S, rep)
         return True
-    coast(S, rep, next_outside(S))
+    horizon = next_outside(S)
+    if S.settings.reaches_out:
+        horizon = min(horizon, others_wake(S))
+    coast(S, rep, horizon)
     duration = schedule(S, rep)
     while rep.dropped != NONE:
         execution_ended(S, rep.dropped)
@@ -167,7 +210,7 @@ def has_room(S: State) -> bool:
         p.attempts + 1 < len(S.attempts)
         and p.executions + 1 < len(S.executions)
         and p.ledgers + S.settings.max_num_seqs < len(S.ledgers)
-        and p.heap + S.settings.max_num_seqs + 8 < len(S.heap)
+        and p.heap + EVENTS_AT_ONCE * S.settings.max_num_seqs + 16 < len(S.heap)
         and p.samples + S.settings.replicas < len(S.samples)
         and p.linger_tail - p.linger_head + S.settings.linger_most < len(S.lingering)
         and (not S.settings.trace or room_to_trace(S))
@@ -228,7 +271,26 @@ def handle(S: State, kind: int, argument: int) -> bool:
         cancel_is_seen(S, argument)
     elif kind == KV_IS_RELEASED:
         kv_is_released(S, argument)
+    else:
+        handle_rare(S, kind, argument)
     return True
+
+
+@hot
+def handle_rare(S: State, kind: int, argument: int) -> None:
+    """Let an event happen that only some policies and users know."""
+    if kind == LETS_GO:
+        lets_go(S)
+    elif kind == REFUSED:
+        refused(S, argument)
+    elif kind == HEDGE_IS_SENT:
+        hedge_is_sent(S, argument)
+    elif kind == DEADLINE_PASSES:
+        deadline_passes(S, argument)
+    elif kind == TOKENS_ARE_READ:
+        tokens_are_read(S, argument)
+    elif kind == READ_ENOUGH:
+        read_enough(S, argument)
 
 
 @hot
@@ -250,6 +312,14 @@ def earliest(S: State) -> tuple[float, int, int, int]:
         if top < time or (top == time and priority_at_top(S) < priority):
             time, kind, argument, source = top, S.heap[0].kind, S.heap[0].argument, FROM_HEAP
     return time, kind, argument, source
+
+
+@hot
+def call_is_taken(S: State) -> None:
+    """On to the next call of the trace that waits for no other."""
+    S.progress.next_call += 1
+    while S.progress.next_call < S.settings.calls and S.calls[S.progress.next_call].waits:
+        S.progress.next_call += 1
 
 
 @hot
@@ -283,7 +353,7 @@ def run(S: State, events_max: int) -> int:
         if source == FROM_HEAP:
             drop_top(S)
         elif source == FROM_TRACE:
-            S.progress.next_call += 1
+            call_is_taken(S)
         if not let_happen(S, kind, argument):
             return STUCK
     return SLICE_ENDED

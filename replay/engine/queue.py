@@ -13,8 +13,8 @@ from replay.engine.state import NONE, Replica, State
 @hot
 def runs_before(S: State, a: int, b: int) -> bool:
     """Whether execution `a` comes before `b` in a queue by priority."""
-    p = S.calls[S.executions[a].call].priority
-    q = S.calls[S.executions[b].call].priority
+    p = S.executions[a].priority
+    q = S.executions[b].priority
     if p != q:
         return p < q
     if S.executions[a].queued != S.executions[b].queued:
@@ -130,6 +130,7 @@ def enqueue(S: State, rep: Replica, x: int, preempted: bool) -> None:
     else:
         list_insert(S, rep, x, preempted)
     rep.waiting += 1
+    rep.waiting_tokens += S.executions[x].prompt
 
 
 @hot
@@ -140,3 +141,4 @@ def dequeue(S: State, rep: Replica, x: int) -> None:
     else:
         list_remove(S, rep, x)
     rep.waiting -= 1
+    rep.waiting_tokens -= S.executions[x].prompt

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from replay.engine.events import draw, mix
-from replay.engine.kernel import hot
+from replay.engine.kernel import cold, hot
 from replay.engine.state import (
     LEAST_OUTSTANDING,
     NONE,
@@ -21,9 +21,13 @@ DRAW_REPLICA, DRAW_OTHER_REPLICA = 2, 3
 @hot
 def choose_replica(S: State, c: int, x: int) -> int:
     """The replica for execution `x` of call `c`."""
+    return 0 if S.settings.replicas == 1 else choose_among_all(S, c, x)
+
+
+@cold
+def choose_among_all(S: State, c: int, x: int) -> int:
+    """The replica for execution `x` of call `c`, where there are several."""
     n = S.settings.replicas
-    if n == 1:
-        return 0
     if S.settings.routing == LEAST_OUTSTANDING:
         return least_outstanding(S)
     if S.settings.routing == RANDOM:

@@ -180,8 +180,8 @@ def least_urgent(S: State, rep: Replica) -> int:
     while slot != NONE:
         a = S.slots[slot].execution
         b = S.slots[victim].execution
-        p = S.calls[S.executions[a].call].priority
-        q = S.calls[S.executions[b].call].priority
+        p = S.executions[a].priority
+        q = S.executions[b].priority
         if p > q or (p == q and S.executions[a].queued > S.executions[b].queued):
             victim = slot
         slot = S.slots[slot].run_next

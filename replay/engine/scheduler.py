@@ -14,6 +14,7 @@ from replay.engine.held import give_up_held, hold_slot
 from replay.engine.kernel import cold, hot
 from replay.engine.ledger import post_step, settle, step_overhead_s
 from replay.engine.queue import dequeue
+from replay.engine.readers import begins_to_answer
 from replay.engine.running import (
     blocks_between,
     chunk_limit,
@@ -208,7 +209,7 @@ def trace_step(S: State, r: int, duration: float, prefill: int, decode: int) -> 
 @hot
 def may_coast(S: State, rep: Replica) -> bool:
     """Whether nothing but decoding can happen in the next step, and nothing but tokens comes of the one in flight."""
-    if rep.prefilling > 0 or rep.decoding == 0 or rep.decoding > rep.max_tokens:
+    if rep.prefilling > 0 or rep.decoding == 0 or rep.decoding > rep.max_tokens or rep.started != NONE:
         return False
     if rep.waiting > 0 and not may_skip_admission(S, rep):
         return False
@@ -357,9 +358,7 @@ def read_first(S: State, rep: Replica, slot: int) -> None:
         rep.doomed = x
         return
     rep.computed_output += 1
-    if S.executions[x].outputs == 0:
-        S.executions[x].first_output = S.progress.now
-        rep.counter_prompt += S.executions[x].prompt
+    read_output(S, rep, x)
     if S.settings.depth > 1:
         return
     S.executions[x].outputs += 1
@@ -372,6 +371,21 @@ def read_first(S: State, rep: Replica, slot: int) -> None:
         join_group(S, rep, slot, S.slots[slot].offset)
 
 
+@hot
+def read_output(S: State, rep: Replica, x: int) -> None:
+    """The output of a completed prefill is there: the first one, or the first since a preemption."""
+    if S.executions[x].outputs == 0:
+        read_first_token(S, rep, x)
+    begins_to_answer(S, rep, x)
+
+
+@hot
+def read_first_token(S: State, rep: Replica, x: int) -> None:
+    S.executions[x].first_output = S.progress.now
+    rep.counter_prompt += S.executions[x].prompt
+    rep.unstarted -= S.executions[x].prompt
+
+
 @cold
 def read_stale(S: State, r: int) -> None:
     """Outputs of requests that were preempted while those were in flight: they count, and may be the last."""
@@ -382,8 +396,7 @@ def read_stale(S: State, r: int) -> None:
             continue
         rep.computed_output += 1
         if S.executions[x].outputs == 0:
-            S.executions[x].first_output = S.progress.now
-            rep.counter_prompt += S.executions[x].prompt
+            read_first_token(S, rep, x)
         S.executions[x].outputs += 1
         if S.executions[x].outputs >= S.executions[x].output:
             dequeue(S, rep, x)

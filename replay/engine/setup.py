@@ -12,10 +12,13 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from replay.engine import state as st
+from replay.engine.budgets import COLUMNS, TOKENS
 from replay.engine.identity import BlockKeys, block_keys, content_keys, dense, numbered
+from replay.engine.lobby import NEVER
 from replay.engine.memory import zeros
+from replay.engine.settings import power_of_two, settings_record
 from replay.errors import BadConfig
-from replay.policies.knobs import Cancellation, Client, Policy
+from replay.policies.knobs import Client, Policy, RetryBudget
 from replay.profiles.profile import EngineSettings, Profile, StepTime
 
 ALIKE = (
@@ -27,22 +30,6 @@ GROWN = ("attempts", "executions", "ledgers", "heap", "inbox", "samples", "steps
 """Arrays whose need is not known beforehand."""
 ATTEMPTS_FORESEEN = 4
 """Attempts of a call that there is room for from the start. What is not used takes no memory."""
-ROUTING = {
-    "round_robin": st.ROUND_ROBIN,
-    "least_outstanding": st.LEAST_OUTSTANDING,
-    "random": st.RANDOM,
-    "power_of_two": st.POWER_OF_TWO,
-    "prefix_affinity": st.PREFIX_AFFINITY,
-    "session": st.SESSION,
-}
-DETECTION = {
-    "push": st.PUSH,
-    "poll": st.POLL,
-    "oracle": st.ORACLE,
-    "never": st.NEVER,
-    "timer": st.TIMER,
-    "next_token": st.NEXT_TOKEN,
-}
 
 
 def step_seconds(step_time: StepTime, max_tokens: int) -> npt.NDArray[np.float64]:
@@ -59,6 +46,12 @@ def step_seconds(step_time: StepTime, max_tokens: int) -> npt.NDArray[np.float64
     return table
 
 
+def shortest_step(profile: Profile, seconds: npt.NDArray[np.float64]) -> float:
+    """Seconds below which no step of the engine lasts; `seconds` is its f(T)."""
+    step = profile.timed
+    return float(seconds[1:].min() + step.overhead_s + step.sequence_s) if step.decode_s >= 0.0 else 0.0
+
+
 def column(calls: pa.Table, name: str, missing: float, kind: Any) -> npt.NDArray[Any]:
     """A column of the calls as an array; `missing` where it is absent or null."""
     if name not in calls.column_names:
@@ -66,27 +59,63 @@ def column(calls: pa.Table, name: str, missing: float, kind: Any) -> npt.NDArray
     return np.asarray(pc.fill_null(calls[name].cast(pa.from_numpy_dtype(np.dtype(kind))), missing), dtype=kind)
 
 
-def coalescing_keys(calls: pa.Table) -> npt.NDArray[np.int64]:
-    """One number for each (idempotency key), else for each (tenant, model, content)."""
+def coalescing_keys(calls: pa.Table, by: str = "key_or_content") -> npt.NDArray[np.int64]:
+    """One number for the calls that may join each other: see `Gateway.coalesce_by`."""
+    each = np.arange(calls.num_rows, dtype=np.int64)
+    if by == "call":
+        return each
+    if by == "key":
+        return by_key(calls, each)
     by_content = numbered(calls["content_id"])
     for name in ("tenant", "model"):
         if name in calls.column_names:
             part = dense(calls[name])
             by_content = dense(pa.array(by_content * (part.max(initial=0) + 1) + part))
+    return by_content if by == "content" else by_key(calls, by_content)
+
+
+def by_key(calls: pa.Table, others: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """One number for each idempotency key, and for each of `others` among the calls without one."""
     if "idempotency_key" not in calls.column_names:
-        return by_content
+        return others
     named = np.asarray(pc.is_valid(calls["idempotency_key"]))
-    by_name = dense(calls["idempotency_key"]) + by_content.max(initial=0) + 1
-    return np.unique(np.where(named, by_name, by_content), return_inverse=True)[1].astype(np.int64)
+    by_name = dense(calls["idempotency_key"]) + others.max(initial=0) + 1
+    return np.unique(np.where(named, by_name, others), return_inverse=True)[1].astype(np.int64)
 
 
-def budget_buckets(calls: pa.Table, scope: str) -> npt.NDArray[np.int64]:
-    """The retry bucket of each call."""
-    if scope == "global":
-        return np.zeros(calls.num_rows, np.int64)
-    if scope not in calls.column_names:
-        raise BadConfig(f"budget.scope is {scope!r}, but the trace does not say the {scope} of its calls")
-    return dense(calls[scope])
+def budget_buckets(calls: pa.Table, policy: Policy) -> npt.NDArray[np.int64]:
+    """The bucket of each call, of which it draws retries or in which it is counted. Raises BadConfig."""
+    limits = {"budget": policy.budget, "throttle": policy.throttle}
+    scopes = {f"{name}.scope": limit.scope for name, limit in limits.items() if limit is not None}
+    if len(set(scopes.values())) > 1:
+        raise BadConfig(f"policy {policy.name}: budget.scope and throttle.scope must be the same")
+    for name, scope in scopes.items():
+        if scope == "global":
+            break
+        if scope not in calls.column_names:
+            raise BadConfig(f"{name} is {scope!r}, but the trace does not say the {scope} of its calls")
+        return dense(calls[scope])
+    return np.zeros(calls.num_rows, np.int64)
+
+
+def sessions(calls: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """For each call, the row of the turn that waits for its end, else NONE; and how long that turn is thought about.
+
+    A turn waits if it names the one before it (an earlier row) and a time to think; a call is waited for by one turn.
+    """
+    following = np.full(calls.num_rows, st.NONE, np.int64)
+    think = column(calls, "think_time_s", np.nan, np.float64)
+    before = column(calls, "previous_call_id", st.NONE, np.int64)
+    turns = np.flatnonzero((before >= 0) & ~np.isnan(think))
+    if len(turns):
+        ids = column(calls, "call_id", 0, np.int64) if "call_id" in calls.column_names else np.arange(calls.num_rows)
+        order = np.argsort(ids, kind="stable")
+        places = np.searchsorted(ids[order], before[turns]).clip(max=len(ids) - 1)
+        rows = order[places]
+        known = (ids[rows] == before[turns]) & (rows < turns)
+        rows, firsts = np.unique(rows[known], return_index=True)
+        following[rows] = turns[known][firsts]
+    return following, np.maximum(np.nan_to_num(think), 0.0)
 
 
 def agreed(engines: Sequence[Profile]) -> EngineSettings:
@@ -119,11 +148,13 @@ def call_array(calls: pa.Table, policy: Policy, engine: EngineSettings, keys: Bl
     array["content"] = numbered(calls["content_id"])
     array["stream"] = column(calls, "stream", st.UNKNOWN, np.int8)
     if policy.gateway.coalesce:
-        array["key"] = coalescing_keys(calls)
-    array["leaves_at"] = array["arrival"] + column(calls, "user_cancel_s", np.inf, np.float64)
+        array["key"] = coalescing_keys(calls, policy.gateway.coalesce_by)
+    array["patience"] = column(calls, "user_cancel_s", np.inf, np.float64)
+    array["leaves_tokens"] = column(calls, "user_cancel_tokens", 0, np.int64)
     array["timeout"] = timeouts(calls, policy.client)
-    if policy.budget is not None:
-        array["bucket"] = budget_buckets(calls, policy.budget.scope)
+    array["bucket"] = budget_buckets(calls, policy)
+    array["following"], array["think"] = sessions(calls)
+    array["waits"][array["following"][array["following"] != st.NONE]] = st.FOR_ITS_TURN
     if policy.gateway.routing == "session" and "session_id" in calls.column_names:
         places = pc.dictionary_encode(calls["session_id"].combine_chunks()).indices
         array["session"] = np.asarray(pc.fill_null(places, st.NONE))
@@ -131,7 +162,7 @@ def call_array(calls: pa.Table, policy: Policy, engine: EngineSettings, keys: Bl
         array["session"] = st.NONE
     array["hash_start"], array["hash_count"] = keys.first, keys.number
     array["end"] = array["first_token"] = np.inf
-    array["attempt"] = array["delivered_by"] = st.NONE
+    array["attempt"] = array["hedge"] = array["delivered_by"] = st.NONE
     longest = np.minimum(prompt + wanted, engine.max_model_len) - 1
     blocks = -(-longest // engine.block_size)
     too_long = (prompt + 1 > engine.max_model_len) | (blocks > engine.num_blocks - 1)
@@ -144,94 +175,6 @@ def timeouts(calls: pa.Table, client: Client) -> npt.NDArray[np.float64]:
     if client.timeout_s is not None:
         return np.full(calls.num_rows, client.timeout_s)
     return column(calls, "client_timeout_s", np.inf, np.float64)
-
-
-def settings_record(
-    calls: npt.NDArray[Any], keys: BlockKeys, policy: Policy, engines: Sequence[Profile], seed: int
-) -> npt.NDArray[Any]:
-    """The numbers that a run reads and never changes."""
-    engine, client, gateway = engines[0].engine, policy.client, policy.gateway
-    most_blocks = max(profile.engine.num_blocks for profile in engines)
-    longest = int((calls["prompt"].astype(np.int64) + calls["output"]).max(initial=1))
-    record = np.zeros(1, st.SETTINGS)
-    values: dict[str, Any] = {
-        "to_gateway": policy.network.client_gateway_s,
-        "to_engine": policy.network.gateway_engine_s + 0.5 * engines[0].api_server_s,
-        "cancel_delay": policy.network.cancel_s,
-        "orphan_ttl": np.inf if gateway.orphan_ttl_s is None else gateway.orphan_ttl_s,
-        "result_ttl": gateway.result_ttl_s,
-        "coalesce": gateway.coalesce,
-        "routing": ROUTING[gateway.routing],
-        "affinity_share": gateway.affinity_min_share,
-        "balance_gap": gateway.balance_gap,
-        "balance_ratio": gateway.balance_ratio,
-        "max_attempts": client.max_attempts,
-        "first_token_timeout": client.timeout_kind == "first_token",
-        "backoff_base": client.backoff_base_s,
-        "backoff_factor": client.backoff_factor,
-        "backoff_cap": client.backoff_cap_s,
-        "backoff_jitter": client.backoff_jitter,
-        "until": np.inf,
-        "sample_interval": np.inf,
-        "seed": seed,
-        "calls": len(calls),
-        "block_size": engine.block_size,
-        "max_num_seqs": max(profile.engine.max_num_seqs for profile in engines),
-        "caching": engine.prefix_caching,
-        "by_priority": engine.policy == "priority",
-        "depth": 2 if engine.mode == "async" else 1,
-        "chunk_admission": engine.admission_needs == "chunk",
-        "blanks_to_back": engine.freed_blocks_go == "to_the_back",
-        "late_aborts": engine.aborts_read == "loop_top",
-        "prefill_first": engine.batching == "prefill_first",
-        "reserve_share": engine.reserve_share,
-        "evicts_fewest": engine.preempts == "fewest_outputs",
-        "prefill_runs_on": engine.prefill_runs_on,
-        "ring_mask": power_of_two(2 * most_blocks) - 1,
-        "table_mask": power_of_two(2 * most_blocks) - 1,
-        "finish_mask": power_of_two(int(calls["output"].max(initial=1)) + 2) - 1,
-        "stride": (longest // engine.block_size + 2) | 1,
-        "content_base": keys.content_base,
-        "replicas": len(engines),
-    }
-    values |= cancellation_settings(policy.cancellation, engine)
-    if policy.budget is not None:
-        values |= {
-            "has_budget": True,
-            "budget_deposit": policy.budget.deposit_per_call,
-            "budget_cost": policy.budget.cost_per_retry,
-            "budget_cap": policy.budget.cap,
-        }
-    for name, value in values.items():
-        record[name] = value
-    return record
-
-
-def cancellation_settings(cancellation: Cancellation, engine: EngineSettings) -> dict[str, Any]:
-    """How engines handle cancels; a look costs each row of each step its share of an interval."""
-    detection = cancellation.detection or engine.disconnect
-    polls = detection == "poll"
-    every = cancellation.poll_every_tokens if polls else 1
-    poll = cancellation.poll_cost_s / every if polls else 0.0
-    return {
-        "detection": DETECTION[detection],
-        "timer": cancellation.timer_s if cancellation.detection == "timer" else engine.disconnect_timer_s,
-        "timer_streaming": (
-            cancellation.timer_s if cancellation.detection == "timer" else engine.disconnect_timer_streaming_s
-        ),
-        "poll_tokens": every,
-        "poll_phase": cancellation.poll_lag == "phase",
-        "poll": poll,
-        "poll_fs": round(poll * st.FS),
-        "due_mask": power_of_two(every + 2) - 1 if polls else 0,
-        "kv_delay": cancellation.kv_release_delay_s,
-        "holds_slots": not cancellation.repack,
-    }
-
-
-def power_of_two(n: int) -> int:
-    """The smallest power of two that is at least `n`."""
-    return 1 << max(n - 1, 0).bit_length()
 
 
 def replica_array(engines: Sequence[Profile], kinds: Sequence[Profile]) -> npt.NDArray[Any]:
@@ -274,6 +217,7 @@ def replica_array(engines: Sequence[Profile], kinds: Sequence[Profile]) -> npt.N
         "inbox_last",
         "held_head",
         "dropped",
+        "started",
     ):
         array[name] = st.NONE
     return array
@@ -286,6 +230,14 @@ def blank_stacks(engines: Sequence[Profile], most: int) -> npt.NDArray[np.int32]
         blocks = profile.engine.num_blocks
         stacks[r, : blocks - 1] = r * most + np.arange(blocks - 1, 0, -1)
     return stacks
+
+
+def new_buckets(number: int, budget: RetryBudget | None) -> npt.NDArray[np.float64]:
+    """Buckets of retries as they are at the beginning: see `budgets`."""
+    buckets = np.zeros((number, COLUMNS))
+    if budget is not None:
+        buckets[:, TOKENS] = budget.initial if budget.ttl_s is not None else min(budget.initial, budget.cap)
+    return buckets
 
 
 def new_state(
@@ -301,6 +253,9 @@ def new_state(
     settings["trace"] = trace
     replicas, seqs = len(engines), int(settings["max_num_seqs"][0])
     most_tokens = max(profile.engine.max_num_batched_tokens for profile in engines)
+    tables = [step_seconds(kind.timed, most_tokens + seqs) for kind in kinds]
+    if policy.cancellation.detection != "oracle":
+        settings["step_least"] = min(map(shortest_step, kinds, tables))
     affinity = policy.gateway.routing == "prefix_affinity"
     slots = np.zeros(replicas * seqs + 1, st.SLOT)  # the last one is for what lingers
     slots["execution"] = st.NONE
@@ -316,15 +271,18 @@ def new_state(
     residues["head"] = residues["tail"] = st.NONE
     progress = np.zeros(1, st.PROGRESS)
     progress["next_sample"] = np.inf
+    progress["next_call"] = np.argmin(array["waits"])
+    progress["lets_go_at"] = NEVER
+    for end in ("fresh_head", "fresh_tail", "retry_head", "retry_tail"):
+        progress[end] = st.NONE
     progress["ledgers"] = st.NO_PAGE + 1
     lazy = caching and policy.cancellation.kv_release_delay_s > 0
     settings["linger_most"] = seqs * sequence_blocks if lazy else 0
-    buckets = int(array["bucket"].max(initial=0)) + 1
     n = len(array) * min(policy.client.max_attempts, ATTEMPTS_FORESEEN) + 16
     return st.State(
         settings=settings[0],
         progress=progress[0],
-        step_seconds=np.stack([step_seconds(kind.timed, most_tokens + seqs) for kind in kinds]),
+        step_seconds=np.stack(tables),
         calls=array,
         attempts=zeros(n, st.ATTEMPT),
         executions=zeros(n, st.EXECUTION),
@@ -354,9 +312,9 @@ def new_state(
         sent_prefix=np.full(keys.content_base + 1 if affinity else 1, st.NONE, i4),
         sent_content=np.full(int(array["content"].max(initial=0)) + 1 if affinity else 1, st.NONE, i4),
         key_execution=np.full(int(array["key"].max(initial=0)) + 1, st.NONE, i8),
-        budgets=np.full(buckets, 0.0 if policy.budget is None else policy.budget.initial),
-        heap=np.zeros(seqs + 1024, st.EVENT),
-        soon=np.zeros(power_of_two(seqs + 64), st.EVENT),
+        budgets=new_buckets(int(array["bucket"].max(initial=0)) + 1, policy.budget),
+        heap=np.zeros(st.EVENTS_AT_ONCE * seqs + 1024, st.EVENT),
+        soon=np.zeros(power_of_two(2 * st.EVENTS_AT_ONCE * seqs + 64), st.EVENT),
         inbox=zeros(n, i8),
         due=np.full((replicas, int(settings["due_mask"][0]) + 1), st.NONE, i8),
         held=np.full((replicas, int(settings["finish_mask"][0]) + 1), st.NONE, i8),
@@ -374,7 +332,7 @@ def grown(state: st.State) -> st.State:
         "attempts": progress["attempts"] + 1,
         "executions": progress["executions"] + 1,
         "ledgers": progress["ledgers"] + seqs,
-        "heap": progress["heap"] + seqs + 8,
+        "heap": progress["heap"] + st.EVENTS_AT_ONCE * seqs + 16,
         "inbox": progress["executions"] + 1,
         "samples": progress["samples"] + state.settings["replicas"],
         "steps": progress["traced_steps"] + 2,

@@ -150,6 +150,7 @@ def results(state: st.State, ids: npt.NDArray[np.int64], end_s: float, *, steps:
     state.progress["now"] = end_s
     loop.close_books(state)
     state.calls["status"][state.progress["next_call"] :] = st.LIVE
+    state.calls["status"][state.calls["waits"] == st.FOR_ITS_TURN] = st.LIVE
     idle_s, travel_s = idle_e2e_s(state)
     replicas = tables.replicas_table(state, end_s)
     fates = np.zeros(int(state.progress["executions"]), np.int8)

@@ -16,9 +16,22 @@ QUEUED, RUNNING, FINISHED, ABORTED = 0, 1, 2, 3
 # What a slot of the batch holds.
 EMPTY, PREFILLING, DECODING, PAUSED, DRAINING = 0, 1, 2, 3, 4
 # Status of an attempt.
-OPEN, OK, TIMEOUT, CANCELLED, REJECTED = 0, 1, 2, 3, 4
+OPEN, OK, TIMEOUT, CANCELLED, REJECTED, SUPERSEDED = 0, 1, 2, 3, 4, 5
 # Status of a call.
 LIVE, DELIVERED, LEFT, RETRIES_EXHAUSTED, BUDGET_EXHAUSTED, TOO_LONG = 0, 1, 2, 3, 4, 5
+DEADLINE_EXCEEDED, QUEUE_FULL, SHED, THROTTLED, STREAM_BROKEN = 6, 7, 8, 9, 10
+# Whether a call waits for the turn before it, or did.
+FOR_ITS_TURN, HAS_COME = 1, 2
+# What a client's timeout is about.
+TOTAL, FIRST_TOKEN, IDLE = 0, 1, 2
+# Which streams are tried again.
+ALWAYS, BEFORE_FIRST_TOKEN, NEVER_AGAIN = 0, 1, 2
+# Where retries stand among fresh calls.
+ALIKE, RETRIES_LAST, RETRIES_FIRST = 0, 1, 2
+# In which order the gateway lets requests go.
+FIFO, LIFO, ADAPTIVE_LIFO = 0, 1, 2
+# Whose patience decides whether a request is worth sending.
+SHED_NONE, SHED_ATTEMPT, SHED_CALL = 0, 1, 2
 # How a call wants its response; of the unknown ones a timeout for the first token is taken at its word.
 WHOLE, STREAMED, UNKNOWN = 0, 1, 2
 # Why the head of the queue was not admitted: it could have been, no slot is free, not enough blocks are.
@@ -31,6 +44,8 @@ ROUND_ROBIN, LEAST_OUTSTANDING, RANDOM, POWER_OF_TWO, PREFIX_AFFINITY, SESSION =
 DONE, SLICE_ENDED, OUT_OF_ROOM, STUCK = 0, 1, 2, 3
 
 NONE = -1
+EVENTS_AT_ONCE = 3
+"""Events that the end of a step may post for each request in the batch."""
 NO_PAGE = 0
 """Page of the ledger that every execution has before it is admitted: it stays blank."""
 INFINITY = np.inf
@@ -43,25 +58,35 @@ def _record(**fields: str) -> np.dtype[Any]:
 
 
 CALL = _record(
-    f8="arrival leaves_at timeout end first_token",
+    f8="arrival patience timeout end first_token think last_cost",
     i8="content hash_start",
-    i4="session reserve key bucket prompt output priority hash_count attempts attempt delivered_by",
-    i1="status stream",
+    i4="session reserve key bucket prompt output priority hash_count attempts attempt hedge delivered_by leaves_tokens "
+    "following",
+    i1="status stream waits retrying",
 )
+"""`patience`: seconds from its arrival until its user leaves; `leaves_tokens`: tokens read until then, 0 for never.
+
+`following` is the next turn of its session, which `waits` for its end and `think` seconds more.
+"""
 
 ATTEMPT = _record(
     f8="start end first_token",
     i4="call execution number next previous",
-    i1="status joined attached",
+    i1="status joined attached leaving",
 )
 
 EXECUTION = _record(
-    f8="queued admitted first_output end orphaned_at",
-    i8="arrived_in_round held_until held_mark lingering_from",
+    f8="queued admitted first_output end orphaned_at silent_since entered",
+    i8="arrived_in_round held_until held_mark lingering_from priority",
     i4="call replica prompt output outputs attempts attended connected waiters slot ledger peak next previous child "
-    "lingering promised",
-    i1="status orphan abort_sent gone doomed",
+    "lingering promised started",
+    i1="status orphan abort_sent gone doomed held apart refused read look_is_due",
 )
+"""`held`: it waits at the gateway, since it `entered`; `apart`: in the line of retries; `refused`: with which status.
+
+`read`: a user may leave when so many of its tokens are read, and while decoding some event looks at it (`look_is_due`);
+`silent_since`: when it was preempted, if it has put out nothing since.
+"""
 
 LEDGER = _record(
     i8="attended_prefill attended_decode orphan_prefill orphan_decode recompute marginal kv_block stranded_kv_block "
@@ -109,11 +134,14 @@ REPLICA = _record(
     "step_row step_context step_marginal traced_step lingering rounds max_num_seqs max_tokens chunk_limit watermark "
     "num_blocks table index running decoding prefilling waiting queue_head queue_tail run_head run_tail slots_free "
     "blocked chunks finished preempted walked in_flight empty_steps blank_count inbox_first inbox_last outstanding "
-    "wake_kind wake_place held held_head dropped skipping stale late doomed prefill_only promised",
+    "wake_kind wake_place held held_head dropped skipping stale late doomed prefill_only promised started unstarted "
+    "waiting_tokens",
 )
 """`clock` counts steps that decode: a decoding request has computed `clock + offset` tokens, and is not touched in one.
 
-`steps` counts all that were scheduled, `rounds` those that have ended, `in_flight` those that have not.
+`steps` counts all that were scheduled, `rounds` those that have ended, `in_flight` those that have not. `unstarted`:
+prompt tokens that were sent to it and have not begun to answer; `started` heads the executions whose readers are to be
+looked at when the step ends.
 """
 
 RESIDUE = _record(i8="crossed count head tail")
@@ -141,19 +169,29 @@ ROW = _record(i8="step", i4="replica execution tokens")
 SETTINGS = _record(
     f8="poll kv_delay affinity_share balance_ratio timer timer_streaming reserve_share "
     "to_gateway to_engine cancel_delay orphan_ttl result_ttl backoff_base backoff_factor backoff_cap backoff_jitter "
-    "budget_deposit budget_cost budget_cap until sample_interval",
+    "backoff_floor backoff_total deadline hedge_after budget_deposit budget_success budget_cost budget_timeout_cost "
+    "budget_failure budget_above budget_cap budget_ttl budget_share throttle throttle_window hold_steps codel_target "
+    "codel_interval step_least until sample_interval",
     i8="seed calls max_attempts block_size max_num_seqs ring_mask table_mask balance_gap "
-    "finish_mask stride content_base replicas poll_fs poll_tokens due_mask linger_most",
+    "finish_mask stride content_base replicas poll_fs poll_tokens due_mask linger_most "
+    "retries_least most_queued most_queued_tokens lifo_above",
     i4="depth",
-    i1="caching by_priority first_token_timeout coalesce routing has_budget trace detection poll_phase "
+    i1="caching by_priority timeout_kind backoff_by_sum retries_rejections streams_retried coalesce routing retries "
+    "has_budget refunds throttles holds order shed reaches_out trace detection poll_phase "
     "holds_slots prefill_first evicts_fewest prefill_runs_on chunk_admission blanks_to_back late_aborts",
 )
 
 PROGRESS = _record(
-    f8="now next_sample",
-    i8="posted steps sampled soon_head soon_tail linger_head linger_tail",
-    i4="next_call attempts executions ledgers heap samples traced_steps traced_rows",
+    f8="now next_sample lets_go_at answer_s first_token_s codel_above codel_next",
+    i8="posted steps sampled soon_head soon_tail linger_head linger_tail held_tokens",
+    i4="next_call attempts executions ledgers heap samples traced_steps traced_rows held fresh_head fresh_tail "
+    "retry_head retry_tail codel_count codel_last",
+    i1="codel_dropping",
 )
+"""`answer_s` and `first_token_s`: running means of the time from sending a request to its answer, and its first token.
+
+Of the gateway's queue: how many it holds, their prompt tokens, and the ends of its two lines.
+"""
 
 
 Replica = Any
@@ -195,7 +233,7 @@ class State(NamedTuple):
     sent_prefix: Any  # replica that a prompt block was last sent to, by its key
     sent_content: Any  # the same by whole content
     key_execution: Any  # latest execution of a coalescing key
-    budgets: Any  # tokens in each retry bucket
+    budgets: Any  # retry buckets: tokens, counts, and what was counted of late (see budgets.py)
     heap: Any
     soon: Any  # events caused without delay, in order
     inbox: Any  # aborts that wait for the end of a replica's step

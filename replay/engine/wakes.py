@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from replay.engine.kernel import cold, hot
-from replay.engine.state import Replica, State
+from replay.engine.state import INFINITY, Replica, State
 
 
 @hot
@@ -15,6 +15,15 @@ def wake(S: State, rep: Replica, time: float, kind: int) -> None:
     rep.wake_kind = kind
     if S.settings.replicas > 1:
         move(S.replicas, S.wakes, rep.index)
+
+
+@hot
+def others_wake(S: State) -> float:
+    """When the first of the replicas wants attention that come after the one on top."""
+    time = INFINITY
+    for i in range(1, min(3, len(S.wakes))):
+        time = min(time, S.replicas[S.wakes[i]].wake_at)
+    return time
 
 
 @hot

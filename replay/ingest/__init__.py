@@ -14,6 +14,7 @@ from replay.ingest.clock import from_start, resolution
 from replay.ingest.logs import ingest, read_trace
 from replay.ingest.report import FileReport, Report
 from replay.ingest.trace import METADATA, About, Trace, write_attempts, write_trace
+from replay.ingest.turns import Sessions
 from replay.ingest.users import SYNTHETIC, lay_users, made_trace, scale_trace
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "About",
     "FileReport",
     "Report",
+    "Sessions",
     "Trace",
     "from_start",
     "ingest",

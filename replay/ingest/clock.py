@@ -74,9 +74,8 @@ def resolution(times: Floats) -> float:
     """
     if any((part[1:] < part[:-1]).any() for part in parts(times)):
         times = np.sort(times)
-    later = sum(int(np.count_nonzero(part[1:] > part[:-1])) for part in parts(times))
-    if BINS_LEAST <= later <= len(times) / 2:
-        gaps = np.diff(np.unique(times))
+    if BINS_LEAST <= sum(int(np.count_nonzero(np.diff(part))) for part in parts(times)) <= len(times) / 2:
+        gaps = np.concatenate([gaps[gaps > 0] for gaps in map(np.diff, parts(times))])
         if gaps.min() >= 0.9 * np.median(gaps):
             return float(f"{np.median(gaps):.3g}")
     for step in (1.0, 0.1, 0.01, 0.001):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from replay.ingest.reading import KEPT, Progress, Reading, read_source
 from replay.ingest.report import FileReport, Merged, report_of
 from replay.ingest.sources import Source, sources
 from replay.ingest.trace import About, Trace, trace_in
+from replay.ingest.turns import Loop, in_loop
 from replay.ingest.users import SYNTHETIC, lay_users, made_trace, refuse_beside_synthetic, scale_trace
 from replay.phases import detect
 from trace_schema.attempts import ATTEMPTS
@@ -39,6 +41,7 @@ def ingest(
     options: Mapping[str, Any] | None = None,
     synthetic: Mapping[str, Any] | None = None,
     scale: Mapping[str, Any] | None = None,
+    sessions: Loop | None = None,
     where: str | None = None,
     sample: float | None = None,
     bytes_per_token: float | None = None,
@@ -68,6 +71,8 @@ def ingest(
         Users to lay over the log, which shows none: see `lay_users`.
     scale
         More or fewer sessions, longer or shorter calls: see `scale_trace`. It comes after everything else.
+    sessions
+        open: a turn of a session comes when it came; closed: after the one before, and its user's time to think.
     where
         What the attempts of the trace have in common: a condition on columns of ATTEMPTS, in the SQL of DuckDB.
     sample
@@ -102,25 +107,24 @@ def ingest(
         refuse_beside_synthetic(
             paths, {"format": format, "map": mapping, "synthetic": synthetic, "where": where, "sample": sample}
         )
-        return reshaped(made_trace(paths[0], options), None, scale)
+        return reshaped(made_trace(paths[0], options), None, scale, sessions)
     asked = (format, mapping, options, where, sample)
     if len(paths) == 1 and not any(asked) and (made := trace_at(paths[0])) is not None:
-        return reshaped(made, synthetic, scale)
+        return reshaped(made, synthetic, scale, sessions)
     if bytes_per_token is not None and not 0 < bytes_per_token < math.inf:
         raise BadConfig(f"--bytes-per-token {bytes_per_token:g}: must be a number above 0, such as 4")
     columns = KEPT if where is None else ATTEMPTS.names
     how = Reading(format=format, mapping=mapping, options=options, strict=strict, columns=columns)
     choice = Choice(where=where, sample=sample, seed=seed)
     rules = JoinRules(retry_window_s=retry_window_s, infer=infer)
-    tables, reports = read_all(sources(paths), how, on_progress or silent)
-    others, more = read_all(sources(beside), Reading(strict=strict, columns=columns), silent)
-    attempts, merged = as_one(logs_of(tables, reports), logs_of(others, more), retry_window_s)
-    files = [*reports, *more]
+    attempts, files, merged = gathered(sources(paths), sources(beside), how, retry_window_s, on_progress or silent)
+    attempts = on_one_clock(attempts, files)
     if where is not None or sample is not None:
-        attempts, files = chosen(on_one_clock(attempts, files), files, choice)
+        attempts, files = chosen(attempts, files, choice)
+        attempts = on_one_clock(attempts, files)
     jitter_seed = seed if jitter_within_resolution else None
     trace = trace_of(attempts, files, merged, rules, bytes_per_token, jitter_seed, keep_attempts=keep_attempts)
-    return reshaped(trace, synthetic, scale)
+    return reshaped(trace, synthetic, scale, sessions)
 
 
 def trace_at(path: str) -> Trace | None:
@@ -128,10 +132,25 @@ def trace_at(path: str) -> Trace | None:
     return trace_in(path) if os.path.isfile(path) and head(path).startswith(b"PAR1") else None
 
 
-def reshaped(trace: Trace, synthetic: Mapping[str, Any] | None, scale: Mapping[str, Any] | None) -> Trace:
-    """The trace with the users and on the scale that are asked for."""
+def reshaped(
+    trace: Trace, synthetic: Mapping[str, Any] | None, scale: Mapping[str, Any] | None, sessions: Loop | None
+) -> Trace:
+    """The trace with the users, the loops and on the scale that are asked for."""
     trace = lay_users(trace, synthetic) if synthetic else trace
+    if sessions is not None:
+        calls, told = in_loop(trace.calls, sessions)
+        trace = replace(trace, calls=check_calls(calls), about=msgspec.structs.replace(trace.about, sessions=told))
     return scale_trace(trace, scale) if scale else trace
+
+
+def gathered(
+    logs: Sequence[Source], beside: Sequence[Source], how: Reading, retry_window_s: float, on_progress: Progress
+) -> tuple[pa.Table, list[FileReport], list[Merged]]:
+    """The attempts of all logs, what became of the rows of each, and what was merged."""
+    tables, files = read_all(logs, how, on_progress)
+    others, more = read_all(beside, Reading(strict=how.strict, columns=how.columns), silent)
+    attempts, merged = as_one(logs_of(tables, files), logs_of(others, more), retry_window_s)
+    return attempts, [*files, *more], merged
 
 
 def read_all(logs: Sequence[Source], how: Reading, on_progress: Progress) -> tuple[list[pa.Table], list[FileReport]]:
@@ -167,11 +186,10 @@ def trace_of(
     *,
     keep_attempts: bool = False,
 ) -> Trace:
-    """The trace that attempts make. Raises BadInput."""
-    attempts = on_one_clock(attempts, files)
+    """The trace that attempts on one clock make. Raises BadInput."""
     calls, client, account, kept = calls_of(attempts, files, rules, bytes_per_token, keep_attempts=keep_attempts)
     report = report_of(attempts, calls, files, account, merged)
-    if jitter_seed is not None:
+    if jitter_seed is not None and report.time_resolution_s:
         calls = spread_within(calls, report.time_resolution_s, jitter_seed)
         report = msgspec.structs.replace(report, jitter_s=report.time_resolution_s)
     phases, rule = detect(np.asarray(calls["arrival_s"]))
@@ -189,7 +207,7 @@ def read_trace(path: str) -> Trace:
         if head(local).startswith(b"PAR1") and (trace := trace_in(local)) is not None:
             return trace
         (attempts,), files = read_all([Source(path, local)], Reading(), silent)
-        return trace_of(attempts, files)
+        return trace_of(on_one_clock(attempts, files), files)
 
 
 def silent(share: float) -> None:

@@ -9,14 +9,15 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from connectors.base import Dropped
+from connectors.base import Connector, Dropped
 from connectors.digests import digested
 from connectors.files import head
-from connectors.registry import connector, guess
+from connectors.registry import connector, guess, looks_otherwise
 from replay.errors import BadInput
 from replay.ingest.clock import Order
 from replay.ingest.report import FileReport
 from replay.ingest.sources import Source
+from replay.ingest.trace import is_trace
 from trace_schema.attempts import ATTEMPTS
 from trace_schema.columns import alike
 from trace_schema.fold import FOLDED
@@ -64,12 +65,27 @@ def read_source(source: Source, how: Reading, on_progress: Progress) -> tuple[pa
 def read_file(path: str, how: Reading, on_progress: Progress) -> tuple[pa.Table, FileReport]:
     """The attempts of one file, and what became of its rows."""
     start = head(path)
+    if start.startswith(b"PAR1") and is_trace(path):
+        raise BadInput.at(path, "is a trace already: name the logs that it was made of, to choose among their attempts")
     if how.format is None:
-        reader, confidence = guess(start, path, how.mapping, how.options)
-    else:
-        reader, confidence = connector(how.format, how.mapping, how.options), 1.0
-        if not start:
-            raise BadInput.at(path, "the file is empty")
+        return read_by(*guess(start, path, how.mapping, how.options), path, start, how, on_progress)
+    reader = connector(how.format, how.mapping, how.options)
+    if not start:
+        raise BadInput.at(path, "the file is empty")
+    try:
+        table, report = read_by(reader, 1.0, path, start, how, on_progress)
+    except BadInput as error:
+        raise BadInput(f"{error}{looks_otherwise(start, path, reader.name)}") from error
+    hint = "" if table.num_rows else looks_otherwise(start, path, reader.name)
+    if hint:
+        raise BadInput.at(path, f"holds no row of format {reader.name}{hint}")
+    return table, report
+
+
+def read_by(
+    reader: Connector, confidence: float, path: str, start: bytes, how: Reading, on_progress: Progress
+) -> tuple[pa.Table, FileReport]:
+    """The attempts of a file that begins with `start`, by its connector, and what became of its rows."""
     dropped, batches, read, order = Dropped(), [ATTEMPTS.arrow.empty_table().select(list(how.columns))], 0, Order()
     expected = rows_expected(path, start)
     with digested(path) as sha256:

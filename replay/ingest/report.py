@@ -13,7 +13,6 @@ from trace_schema.columns import is_empty, words
 from trace_schema.fold import FoldAccount
 from trace_schema.merge import MergeAccount
 
-
 MERGE = "--with "
 """Stands in each note that merging another log would answer."""
 
@@ -77,7 +76,7 @@ def report_of(
         calls=calls.num_rows,
         attempts=attempts.num_rows,
         inversions=sum(file.inversions for file in files),
-        time_resolution_s=resolution(np.asarray(attempts["arrival_s"])),
+        time_resolution_s=resolution(np.asarray(calls["arrival_s"])),
         aborts_visible=not is_empty(attempts["cancel_reason"]),
         timeouts_visible="timeout" in statuses or fold.departures.timed_out > 0,
         failures_visible=bool(statuses & {"timeout", "error", "rejected", "cancelled"}),

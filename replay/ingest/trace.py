@@ -15,6 +15,7 @@ from connectors.synthetic import Added
 from replay.errors import BadConfig, BadInput
 from replay.files import whole_file
 from replay.ingest.report import Report
+from replay.ingest.turns import Sessions
 from replay.phases import Phase, detect
 from trace_schema.check import check_calls
 from trace_schema.columns import alike, is_empty
@@ -43,6 +44,8 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     phase_rule: str = ""
     added: Added | None = None
     """What is in it that nobody observed."""
+    sessions: Sessions | None = None
+    """What became of the turns of sessions; null: they are as the log's reader gave them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,14 @@ def trace_in(path: str) -> Trace | None:
         return Trace(calls, msgspec.json.decode(metadata, type=About))
     except msgspec.DecodeError as error:
         raise BadInput.at(path, f"its metadata was not written by this version: {error}") from error
+
+
+def is_trace(path: str) -> bool:
+    """Whether `write_trace` wrote a Parquet file."""
+    try:
+        return METADATA in (pq.read_schema(path).metadata or {})
+    except (pa.ArrowException, OSError):
+        return False
 
 
 def constants(metadata: pq.FileMetaData) -> dict[str, Any]:

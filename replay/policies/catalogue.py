@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from replay.errors import UnknownName
+from replay.policies.clients import expanded
 from replay.policies.knobs import Policy
 
 
@@ -25,6 +26,21 @@ POLL_COST_S = 2e-6
 """What a look at one request takes: a flag that another thread sets."""
 KV_RELEASE_DELAY_S = 0.05
 """How long lazy release keeps blocks: a few decoding steps."""
+HELD_BEYOND_STEPS = 2.0
+"""How much work gateways that hold requests leave with an engine: enough for the next step while one is running."""
+QUEUED_REQUESTS_MAX = 16
+"""Beyond what the engines have: a short queue loses no throughput while it is never empty."""
+CODEL_TARGET_S = 0.1
+"""A tenth of the interval, as RFC 8289 advises."""
+THROTTLE_WINDOW_S = 30.0
+"""Shorter than the two minutes of the source: an LLM's overloads are."""
+
+
+def admission(summary: str, **knobs: Any) -> Entry:
+    """As cancel, with a gateway that holds requests, and a rule for those that wait."""
+    summary = f"as cancel, and the gateway holds what its engines have no room for: {summary}"
+    held = {"hold_beyond_steps": HELD_BEYOND_STEPS, **knobs}
+    return Entry(summary, {"gateway": {"orphan_ttl_s": 0.0}, "admission": held})
 
 
 def cancellation(summary: str, **knobs: Any) -> Entry:
@@ -68,6 +84,32 @@ CATALOGUE: Mapping[str, Entry] = {
         "a retry joins the running request; one that nobody waits for is aborted",
         {"gateway": {"coalesce": True, "orphan_ttl_s": 0.0, "result_ttl_s": RESULT_TTL_S}},
     ),
+    "coalesce_budget": Entry(
+        "as coalesce, and retries draw from a token bucket that calls fill",
+        {"gateway": {"coalesce": True, "orphan_ttl_s": None, "result_ttl_s": RESULT_TTL_S}, "budget": {}},
+    ),
+    "coalesce_deadline": Entry(
+        "as coalesce, and the gateway refuses what would be too late for the last attempt of its calls",
+        {
+            "gateway": {"coalesce": True, "orphan_ttl_s": None, "result_ttl_s": RESULT_TTL_S},
+            "admission": {"hold_beyond_steps": HELD_BEYOND_STEPS, "shed": "call"},
+        },
+    ),
+    "queue_cap": admission("it refuses what finds a queue", max_queued_requests=QUEUED_REQUESTS_MAX),
+    "deadline_shed": admission("it refuses what would be too late for its client", shed="attempt"),
+    "codel": admission("CoDel refuses requests while they wait too long", codel_target_s=CODEL_TARGET_S),
+    "adaptive_lifo": admission("the newest goes first while many wait", order="adaptive_lifo"),
+    "priority_retry_last": Entry(
+        "as cancel, and the gateway holds what its engines have no room for: fresh calls go before retries",
+        {
+            "gateway": {"orphan_ttl_s": 0.0, "retries": "last"},
+            "admission": {"hold_beyond_steps": HELD_BEYOND_STEPS},
+        },
+    ),
+    "adaptive_throttle": Entry(
+        "as cancel, and clients refuse their own attempts while too few succeed",
+        {"gateway": {"orphan_ttl_s": 0.0}, "throttle": {"window_s": THROTTLE_WINDOW_S}},
+    ),
     "no_cancel_handling": cancellation("the engine takes no notice of cancels", detection="never"),
     "poll_every_1": poll(1),
     "poll_every_2": poll(2),
@@ -97,8 +139,11 @@ def resolve(name: str, base: Policy | None = None) -> Policy:
 
 
 def apply(knobs: Mapping[str, Any], base: Policy, name: str) -> Policy:
-    """`base` with `knobs` turned, called `name`. Raises msgspec.ValidationError for a knob that does not exist."""
-    return msgspec.convert(merged(msgspec.to_builtins(base), {**knobs, "name": name}), Policy)
+    """`base` with `knobs` turned, called `name`; presets among them are filled in.
+
+    Raises msgspec.ValidationError for a knob that does not exist, and BadConfig for such a preset.
+    """
+    return msgspec.convert(merged(msgspec.to_builtins(base), {**expanded(knobs), "name": name}), Policy)
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class Traffic:
         repeated = any(pc.count_distinct(c).as_py() < len(c) for c in (calls["content_id"], keys))
         return cls(
             timeouts=calls["client_timeout_s"].null_count < calls.num_rows,
-            leavers=calls["user_cancel_s"].null_count < calls.num_rows,
+            leavers=any(calls[name].null_count < calls.num_rows for name in ("user_cancel_s", "user_cancel_tokens")),
             repeats=repeated,
         )
 
@@ -48,22 +48,40 @@ def effective(policy: Policy, traffic: Traffic) -> Policy:
     """
     client, gateway = policy.client, policy.gateway
     times_out = traffic.timeouts or client.timeout_s is not None
-    if not times_out:
+    hedges = client.hedge_after_s is not None
+    disconnects = times_out or traffic.leavers or client.deadline_s is not None
+    throttle = policy.throttle
+    if throttle is not None and throttle.multiplier >= 1.0 and not (disconnects or refuses(policy)):
+        throttle = None
+    if not (times_out or hedges or refuses(policy) or throttle is not None):
         client = replace(client, max_attempts=1)
+    tries_again = client.max_attempts > 1
     budget = policy.budget
-    if client.max_attempts == 1:
+    if not tries_again:
         budget = None
-        client = Client(timeout_s=client.timeout_s, timeout_kind=client.timeout_kind, max_attempts=1)
-    if not (times_out or traffic.leavers):
+        gateway = replace(gateway, retries="alike")
+        client = Client(
+            timeout_s=client.timeout_s, timeout_kind=client.timeout_kind, deadline_s=client.deadline_s, max_attempts=1
+        )
+    disconnects = disconnects or (hedges and tries_again)
+    if not disconnects:
         gateway = replace(gateway, orphan_ttl_s=Gateway().orphan_ttl_s)
-    if client.max_attempts == 1 and not traffic.repeats:
+    if not tries_again and not traffic.repeats:
         gateway = replace(gateway, coalesce=False)
     if not gateway.coalesce:
-        gateway = replace(gateway, result_ttl_s=0.0)
+        gateway = replace(gateway, result_ttl_s=0.0, coalesce_by=Gateway().coalesce_by)
     cancellation = policy.cancellation
-    if gateway.orphan_ttl_s is None or not (times_out or traffic.leavers):
+    if gateway.orphan_ttl_s is None or not disconnects:
         cancellation = Cancellation()
-    return replace(policy, client=client, budget=budget, gateway=gateway, cancellation=cancellation)
+    changes = {"client": client, "budget": budget, "throttle": throttle, "gateway": gateway}
+    return replace(policy, **changes, cancellation=cancellation)
+
+
+def refuses(policy: Policy) -> bool:
+    """Whether a gateway or an engine may refuse an attempt, and not for its length."""
+    a = policy.admission
+    capped = a.max_queued_requests is not None or a.max_queued_tokens is not None
+    return capped or a.shed != "never" or a.codel_target_s is not None
 
 
 def told_apart(

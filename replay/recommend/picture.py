@@ -44,6 +44,7 @@ def bar(one: Fared, k: int, colour: str, *, own: bool) -> Bar:
     over = standing.resampled or standing.seeds
     whisker = None if over.low is None or over.high is None or over.low == over.high else (over.low, over.high)
     holds = standing.margin >= 0
-    note = f"{value(standing.figure, mean)}, {'reaches' if holds else 'misses'} {'the goal' if one.reached == holds else 'this one'}"
+    which = "the goal" if one.reached == holds else "this one"
+    note = f"{value(standing.figure, mean)}, {'reaches' if holds else 'misses'} {which}"
     label = f"{one.policy}, as it is" if own else one.policy
     return Bar(label, note, OWN if own else colour, own, (Part(mean or 0.0, USEFUL),), whisker=whisker)

@@ -61,8 +61,6 @@ def recommend(
     notices = plan.profiles[0].engine.disconnect
     present = Present(own, own.client.timeout_s or median_timeout(bench), fleet.size, notices)
     now = by_policy(checked, goals)[own.name]
-    if reached(goals, now):
-        cautions.append(f"{own.name} reaches the goal as it is: nothing need be changed")
     tried = [] if reached(goals, now) else search(bench, goals, allowed(can), present, seeds)
     run, last = last_run(bench, goals, finalists(tried), seeds)
     best = last[0] if last else None

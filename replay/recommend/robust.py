@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
+from connectors.synthetic.scaling import scaled
 from replay.policies.knobs import Policy
 from replay.profiles.profile import Profile
 from replay.recommend.bench import Bench, on_traffic, with_cells
 from replay.recommend.goal import Figures, Goal, figures
-from replay.recommend.traffic import resampled, scaled
+from replay.recommend.traffic import block_s, resampled
 from replay.runner.cells import Cell
 from replay.runner.store import Store
 
@@ -109,8 +110,13 @@ def write_variants(run: str, rows: Sequence[tuple[str, str, Cell]]) -> None:
 
 
 def with_load(factor: float) -> Callable[[pa.Table, np.random.Generator], pa.Table]:
-    """So many times as many calls."""
-    return lambda calls, rng: scaled(calls, factor, rng)
+    """So many times as many sessions, others like them near them in time."""
+
+    def busier(calls: pa.Table, rng: np.random.Generator) -> pa.Table:
+        seed = int(rng.integers(2**62))
+        return scaled(calls, {"rate": factor, "seed": seed, "jitter_s": block_s(calls)})[0]
+
+    return busier
 
 
 def with_timeouts(factor: float) -> Callable[[pa.Table, np.random.Generator], pa.Table]:

@@ -1,12 +1,12 @@
-"""Other traffic of the same kind: resampled, or with more or fewer calls, made of the calls of a trace.
+"""Other traffic of the same kind: a trace resampled.
 
-Resampling is a block bootstrap in time (Künsch 1989): the trace is cut into blocks of equal length, and each place is
-filled with a block drawn from the same phase, so that an overload stays where it is. Blocks are as long as n ** (1/3)
-calls take on average (Hall, Horowitz and Jing, 1995). A session moves as a whole, with the block of its first call, and
-the attempts of a call are one call anyway.
+A block bootstrap in time (Künsch 1989): the trace is cut into blocks of equal length, and each place is filled with a
+block drawn from the same phase, so that an overload stays where it is. Blocks are as long as n ** (1/3) calls take on
+average (Hall, Horowitz and Jing, 1995). A session moves as a whole, with the block of its first call, and the attempts
+of a call are one call anyway.
 
-A call that occurs more than once in what comes out is a different one each time: its content and its session are given
-another name, unless calls of other blocks share them.
+A block that comes more than once brings different calls each time: contents and prompt blocks that no other block of
+the trace has, sessions and keys get other names.
 """
 
 from __future__ import annotations
@@ -18,23 +18,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replay.engine.identity import dense
+from connectors.synthetic.scaling import other_blocks, private_blocks, units
 from replay.phases import Phase
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-SALT = np.uint64(0x9E3779B97F4A7C15)
-"""Between a block hash and that of its copies."""
-
-
-def sessions(calls: pa.Table) -> Ints:
-    """The place of the first call of each call's session; its own where it has none."""
-    own = np.arange(calls.num_rows)
-    if calls["session_id"].null_count == calls.num_rows:
-        return own
-    names = dense(calls["session_id"])
-    _, first, group = np.unique(names, return_index=True, return_inverse=True)
-    return np.where(np.asarray(calls["session_id"].is_valid()), first[group], own)
+Truths = npt.NDArray[np.bool_]
 
 
 def block_s(calls: pa.Table) -> float:
@@ -44,20 +33,27 @@ def block_s(calls: pa.Table) -> float:
 
 
 def resampled(calls: pa.Table, phases: Sequence[Phase], rng: np.random.Generator) -> pa.Table:
-    """As many blocks as the trace has, drawn with replacement within each phase."""
-    arrivals = np.asarray(calls["arrival_s"], dtype=np.float64)
-    leader = sessions(calls)
-    blocks, starts, drawn = block_of(arrivals[leader], phases, block_s(calls), float(arrivals[-1]), rng)
-    order = np.argsort(blocks, kind="stable")
-    first = np.searchsorted(blocks[order], np.arange(len(starts) + 1))
-    members = [order[first[b] : first[b + 1]] for b in drawn]
+    """As many blocks as `calls` (schema CALLS) have, drawn with replacement within each phase; in order of arrival.
+
+    Calls keep their numbers, copies get those beyond them.
+    """
+    unit, begins = units(calls)
+    end = float(np.asarray(calls["arrival_s"])[-1])
+    blocks, starts, drawn = block_of(begins, phases, block_s(calls), end, rng)
+    held = blocks[unit]  # the block of each call
+    order = np.argsort(held, kind="stable")
+    first = np.searchsorted(held[order], np.arange(len(starts) + 1))
     times = np.zeros(len(starts), np.int64)
-    copies = []
-    for b, held in zip(drawn, members, strict=True):
-        copies.append(np.full(len(held), times[b]))
-        times[b] += 1
-    shifts = np.repeat(starts - starts[drawn], [len(m) for m in members])
-    return assembled(calls, np.concatenate(members), shifts, np.concatenate(copies), blocks)
+    rows: list[Ints] = []
+    shifts: list[Floats] = []
+    copies: list[Ints] = []
+    for place, block in enumerate(drawn.tolist()):
+        members = order[first[block] : first[block + 1]]
+        rows.append(members)
+        shifts.append(np.full(len(members), starts[place] - starts[block]))
+        copies.append(np.full(len(members), times[block]))
+        times[block] += 1
+    return assembled(calls, np.concatenate(rows), np.concatenate(shifts), np.concatenate(copies), held)
 
 
 def block_of(
@@ -77,85 +73,49 @@ def block_of(
     return np.maximum(np.searchsorted(edges, times, side="right") - 1, 0), edges, np.array(drawn, dtype=np.int64)
 
 
-def scaled(calls: pa.Table, factor: float, rng: np.random.Generator) -> pa.Table:
-    """`factor` times as many sessions: some are left out, or come again within a block's length of themselves."""
-    leader = sessions(calls)
-    leaders = np.unique(leader)
-    whole, rest = int(factor), factor - int(factor)
-    index, shifts, copies = [], [], []
-    for copy in range(whole + 1):
-        if copy < whole:
-            chosen = leaders
-        else:
-            chosen = rng.choice(leaders, size=round(rest * len(leaders)), replace=False)
-        held = np.flatnonzero(np.isin(leader, chosen))
-        moved = rng.uniform(-1.0, 1.0, size=calls.num_rows) * block_s(calls) if copy else np.zeros(calls.num_rows)
-        index.append(held)
-        shifts.append(moved[leader[held]])
-        copies.append(np.full(len(held), copy))
-    return assembled(calls, np.concatenate(index), np.concatenate(shifts), np.concatenate(copies), leader)
+def assembled(calls: pa.Table, rows: Ints, shifts: Floats, copies: Ints, blocks: Ints) -> pa.Table:
+    """The calls in `rows`, each moved by its shift, those of a copy above 0 as calls of their own."""
+    private = private_blocks(calls, blocks)
+    alone = only_there(np.asarray(calls["content_id"]), blocks)
+    tables = []
+    for copy in np.unique(copies).tolist():
+        mine = copies == copy
+        moved = np.asarray(calls["arrival_s"])[rows[mine]] + shifts[mine]
+        table = as_copy(calls, rows[mine], copy, alone, private) if copy else calls.take(pa.array(rows[mine]))
+        tables.append(put(table, "arrival_s", pa.array(np.maximum(moved, 0.0))))
+    together = pa.concat_tables(tables)
+    return together.take(pa.array(np.argsort(np.asarray(together["arrival_s"]), kind="stable")))
 
 
-def assembled(calls: pa.Table, index: Ints, shifts: Floats, copies: Ints, blocks: Ints) -> pa.Table:
-    """A trace of the calls at `index`, each moved by its shift; those of a copy above 0 are calls of their own."""
-    arrivals = np.maximum(np.asarray(calls["arrival_s"])[index] + shifts, 0.0)
-    order = np.argsort(arrivals, kind="stable")
-    index, copies = index[order], copies[order]
-    made = calls.take(pa.array(index))
-    ids = np.asarray(made["call_id"])
-    stride = int(np.asarray(calls["call_id"]).max()) + 1
-    contents = np.asarray(made["content_id"])
-    alone = only_there(np.asarray(calls["content_id"]), blocks)[index]
-    largest = int(np.asarray(calls["content_id"]).max(initial=0)) + 1
-    columns = {
-        "call_id": pa.array(ids + copies * stride),
-        "content_id": pa.array(contents + np.where(alone, copies, 0) * largest),
-        "arrival_s": pa.array(arrivals[order]),
-        "previous_call_id": pc.add(made["previous_call_id"], pa.array(copies * stride)),
-        "session_id": renamed(made["session_id"], copies),
-        "idempotency_key": renamed(made["idempotency_key"], copies),
-        "block_hashes": rehashed(made["block_hashes"], calls["block_hashes"], copies, blocks),
-    }
-    for name, column in columns.items():
-        place = calls.column_names.index(name)
-        made = made.set_column(place, calls.schema.field(place), column)
-    return made
+def as_copy(calls: pa.Table, rows: Ints, copy: int, alone: Truths, private: Truths | None) -> pa.Table:
+    """The calls in `rows` under names that their copy alone has, of contents `alone` and blocks that are `private`."""
+    table = calls.take(pa.array(rows))
+    contents = np.asarray(calls["content_id"])
+    shift = copy * (int(contents.max()) + 1)
+    table = put(table, "content_id", pa.array((contents + np.where(alone, shift, 0))[rows]))
+    stride = copy * (int(np.asarray(calls["call_id"]).max()) + 1)
+    for name in ("call_id", "previous_call_id"):
+        table = put(table, name, pc.add(table[name], pa.scalar(stride, pa.int64())))
+    for name in ("session_id", "idempotency_key"):
+        table = put(table, name, pc.binary_join_element_wise(table[name], f"copy{copy}", "~"))
+    if private is not None:
+        table = put(table, "block_hashes", other_blocks(calls, private, copy).take(pa.array(rows)))
+    return table
 
 
-def only_there(values: Ints, blocks: Ints) -> npt.NDArray[np.bool_]:
+def put(calls: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """The calls with another column in the place of one."""
+    place = calls.column_names.index(name)
+    field = calls.schema.field(place)
+    return calls.set_column(place, field, column.cast(field.type))
+
+
+def only_there(values: Ints, blocks: Ints) -> Truths:
     """For each value, whether all that equal it are in one block."""
     _, group = np.unique(values, return_inverse=True)
     low = np.full(int(group.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     high = np.full_like(low, -1)
     np.minimum.at(low, group, blocks)
     np.maximum.at(high, group, blocks)
-    same: npt.NDArray[np.bool_] = (low == high)[group]
+    same: Truths = (low == high)[group]
     return same
-
-
-def renamed(names: pa.ChunkedArray, copies: Ints) -> pa.ChunkedArray:
-    """Names that those of a copy have for themselves."""
-    if names.null_count == len(names) or not copies.any():
-        return names
-    marked = pc.binary_join_element_wise(names, pa.array([f"#{c}" for c in copies.tolist()]), "")
-    return pc.if_else(pa.array(copies > 0), marked, names)
-
-
-def rehashed(made: pa.ChunkedArray, trace: pa.ChunkedArray, copies: Ints, blocks: Ints) -> pa.ChunkedArray:
-    """Block hashes, of copies other ones where no other block of the trace has them."""
-    if trace.null_count == len(trace) or not copies.any():
-        return made
-    lists = pa.concat_arrays(made.chunks) if made.num_chunks != 1 else made.chunk(0)
-    known = pa.concat_arrays(trace.chunks) if trace.num_chunks != 1 else trace.chunk(0)
-    lengths = np.asarray(pc.fill_null(pc.list_value_length(known), 0), dtype=np.int64)
-    held = np.asarray(known.flatten()).astype(np.uint64)
-    alone = only_there(held.view(np.int64), np.repeat(blocks, lengths))
-    single = np.unique(held[alone])
-    values = np.asarray(lists.flatten()).astype(np.uint64)
-    copy = np.repeat(copies, np.asarray(pc.fill_null(pc.list_value_length(lists), 0), dtype=np.int64)).astype(np.uint64)
-    with np.errstate(over="ignore"):
-        other = np.where(np.isin(values, single), values ^ (copy * SALT), values)
-    offsets = np.concatenate([[0], np.cumsum(np.asarray(pc.fill_null(pc.list_value_length(lists), 0)))])
-    mask = pa.array(~np.asarray(lists.is_valid()))
-    made_lists = pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(other), mask=mask)
-    return pa.chunked_array([made_lists])

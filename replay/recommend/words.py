@@ -57,7 +57,7 @@ def why_not(answer: Answer) -> list[str]:
         return []
     said = []
     for goal, most in (("delivered_call_rate", answer.possible_delivered), ("on_time_rate", answer.possible_on_time)):
-        if most is not None and any(g.startswith(goal) for g in answer.goals):
+        if most is not None and most < 1 and any(g.startswith(goal) for g in answer.goals):
             kind = "delivers" if goal.startswith("delivered") else "delivers on time"
             said.append(f"No policy whatever {kind} more than {percent(most)} on these engines.")
     return said
@@ -84,17 +84,13 @@ def said(value: Any) -> str:
 
 def goals(answer: Answer) -> str:
     """The goals, now and then."""
+    shown = answer.best or answer.now
     rows = []
-    for k, now in enumerate(answer.now.standings):
-        row = [now.goal, spread(now, now.seeds)]
-        if answer.best is not None:
-            then = answer.best.standings[k]
-            over = spread(then, then.resampled) if then.resampled else "-"
-            row += [spread(then, then.seeds), over, f"{then.margin:+.1%}"]
-        rows.append(row)
-    heads = ["goal", f"now ({answer.now.policy})"]
-    if answer.best is not None:
-        heads += ["then", "on resampled traffic", "margin"]
+    for now, then in zip(answer.now.standings, shown.standings, strict=True):
+        over = spread(then, then.resampled) if then.resampled else "-"
+        both = [spread(now, now.seeds), spread(then, then.seeds)] if answer.best else [spread(now, now.seeds)]
+        rows.append([now.goal, *both, over, f"{then.margin:+.1%}"])
+    heads = ["goal", f"now ({answer.now.policy})", *(["then"] if answer.best else []), "on resampled traffic", "margin"]
     return grid(heads, rows, "The goals: mean over seeds [95%], and mean over resampled traffic [middle 95%]")
 
 
@@ -115,11 +111,11 @@ def value(figure: str, number: float | None) -> str:
 
 def surety(answer: Answer) -> list[str]:
     """In how much of the resampled traffic the goal is reached."""
-    best = answer.best
-    if best is None or best.holds_in is None:
+    shown = answer.best or answer.now
+    if shown.holds_in is None:
         return []
-    sentence = f"On {percent(best.holds_in)} of resampled traffics it reaches the goal"
-    return [f"{sentence}; {answer.now.policy} on {percent(answer.now.holds_in or 0.0)}."]
+    beside = f"; {answer.now.policy} on {percent(answer.now.holds_in or 0.0)}" if answer.best else ""
+    return [f"On {percent(shown.holds_in)} of resampled traffics {shown.policy} reaches the goal{beside}."]
 
 
 def money(answer: Answer) -> str:

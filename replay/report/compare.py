@@ -63,6 +63,22 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     high: float | None
 
 
+class Moved(msgspec.Struct, frozen=True, kw_only=True):
+    """Single calls under one policy beside the same under the baseline: means over seeds (query `changed_calls`)."""
+
+    policy: str
+    profile: str
+    fleet: str
+    gained: float
+    """Delivered, and not under the baseline."""
+    lost: float
+    earlier: float
+    """Delivered under both, by more than 0.1 s."""
+    later: float
+    later_by_s: float | None
+    """Median of how much; null where none is later."""
+
+
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """All differences, and what to keep in mind when reading them."""
 
@@ -71,6 +87,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """The policy, or the run, that is subtracted."""
     cautions: list[str]
     differences: list[Difference]
+    calls: list[Moved] = []
+    """Which calls fare otherwise; of policies of one run."""
 
 
 def compare(run: str, baseline: str | None = None) -> Comparison:
@@ -92,7 +110,19 @@ def compare(run: str, baseline: str | None = None) -> Comparison:
         if key[0] != chosen
         for difference in between(key, mine, replays.get((chosen, key[1], key[2]), {}), chosen)
     ]
-    return Comparison(of="policies", baseline=chosen, cautions=few_seeds(differences), differences=differences)
+    return Comparison(
+        of="policies",
+        baseline=chosen,
+        cautions=few_seeds(differences),
+        differences=differences,
+        calls=moved_calls(run, chosen),
+    )
+
+
+def moved_calls(run: str, baseline: str) -> list[Moved]:
+    """Which calls fare otherwise than under the baseline, policy by policy."""
+    rows = run_query(run, "changed_calls", {"baseline": baseline}).to_pylist()
+    return [msgspec.convert(row, Moved) for row in rows if row["policy"] != baseline]
 
 
 def compare_runs(run: str, other: str) -> Comparison:

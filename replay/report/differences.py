@@ -118,8 +118,25 @@ def comparison_text(comparison: Comparison) -> str:
         grid(["policy", *map(label, columns)], table_rows(comparison, columns), f"{title}, {less(comparison)}")
         for title, columns in TABLES.items()
     ]
-    parts = [paragraphs(cautions), paragraphs(sentences(comparison)), *tables, LEGEND]
+    parts = [paragraphs(cautions), paragraphs(sentences(comparison)), *tables, LEGEND, moved(comparison)]
     return "\n\n".join(part for part in parts if part)
+
+
+def moved(comparison: Comparison) -> str:
+    """How many calls fare better, and how many worse; empty for two runs."""
+    if not comparison.calls:
+        return ""
+    many = len({(m.profile, m.fleet) for m in comparison.calls}) > 1
+    rows = [
+        [
+            f"{m.policy} ({m.profile}, {m.fleet})" if many else m.policy,
+            *(text(round(n, 1)) for n in (m.gained, m.lost, m.earlier, m.later)),
+            "-" if m.later_by_s is None else f"{m.later_by_s:,.1f} s",
+        ]
+        for m in comparison.calls
+    ]
+    title = f"Which calls, beside {comparison.baseline}: delivered or not, and of those delivered under both"
+    return grid(["policy", "gained", "lost", "earlier", "later", "later by (median)"], rows, title)
 
 
 def comparison_markdown(comparison: Comparison) -> str:

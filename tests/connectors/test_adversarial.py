@@ -231,3 +231,15 @@ def test_a_trace_of_another_tool_is_described_or_its_bad_row_named(tmp_path: Pat
     with pytest.raises(SystemExit) as ended:
         main(["describe", str(path)])
     assert ended.value.code == 0
+
+
+def test_a_file_of_another_format_than_was_said_is_refused_with_that_which_it_looks_like(
+    tmp_path: Path, capsys: Any
+) -> None:
+    path = written(tmp_path / "log", lines(LINE, LINE))
+    for format in ("csv", "mooncake", "burstgpt", "aiperf"):
+        assert "; it looks like gateway (--format gateway)" in refusal(capsys, path, "--format", format)
+    written(path, b"2026/11/30 02:19:34 [error] 3#3: *21 upstream timed out\n")
+    assert "; it is nginx's error log" in refusal(capsys, path, "--format", "nginx")
+    written(path, lines({**LINE, "prompt": -1}))
+    assert "looks like" not in refusal(capsys, path, "--format", "gateway")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from connectors import vllm_log
@@ -245,3 +246,20 @@ def test_vllms_sample_is_cut_short_in_mid_air_and_its_last_requests_are_unknown(
     rows, dropped = rows_of(samples / "vllm-server-log" / "GENERATED_vllm0.32_cancel.head900.log", "vllm_log")
     assert Counter(column(rows, "status")) == {"unknown": 116, "cancelled": 112, "ok": 34}
     assert dropped == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("vllm_log.v1.log", {}, "no year"),
+        ("vllm_log.v1.log", {"year": 2026}, "taken as UTC"),
+        ("vllm_log.v1.log", {"year": 2026, "tz": "Asia/Tokyo"}, None),
+        ("uvicorn.timed.log", {}, "taken as UTC"),
+        ("uvicorn.timed.log", {"tz": "Asia/Tokyo"}, None),
+    ],
+)
+def test_what_is_taken_for_granted_of_a_clock_is_said(name: str, options: dict[str, Any], said: str | None) -> None:
+    made: Any = connector(name.split(".")[0], options=options)
+    attempts = pa.concat_tables(batch.attempts for batch in made.read(str(WITH_BAD_ROWS / name)))
+    found = [note for note in made.notes(attempts) if "UTC" in note or "year" in note]
+    assert [said in note for note in found] == [True] if said else found == []

@@ -11,7 +11,17 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from replay.policies.knobs import Cancellation, Client, Fleet, Gateway, Network, Policy, RetryBudget
+from replay.policies.knobs import (
+    Admission,
+    Cancellation,
+    Client,
+    Fleet,
+    Gateway,
+    Network,
+    Policy,
+    RetryBudget,
+    Throttle,
+)
 from replay.profiles.profile import EngineSettings, Overhead, Profile, StepTime
 
 
@@ -103,29 +113,69 @@ cancellations = st.builds(
 )
 
 
+def budgets(scope: str) -> st.SearchStrategy[RetryBudget]:
+    """Any limit of retries."""
+    return st.builds(
+        RetryBudget,
+        scope=st.just(scope),
+        deposit_per_call=st.sampled_from([0.0, 0.2, 1.0]),
+        deposit_per_success=st.sampled_from([0.0, 0.1]),
+        cost_per_retry=st.sampled_from([0.0, 1.0, 1.0]),
+        cost_per_timeout_retry=st.sampled_from([None, None, 2.0]),
+        cost_per_failure=st.sampled_from([0.0, 0.0, 1.0]),
+        refunds=st.booleans(),
+        retry_above=st.sampled_from([None, None, 1.0]),
+        initial=st.sampled_from([0.0, 1.0, 3.0]),
+        cap=st.sampled_from([0.0, 2.0, 10.0]),
+        ttl_s=st.sampled_from([None, None, 0.2, 10.0]),
+        share_of_active=st.sampled_from([None, None, 0.0, 0.2, 0.5]),
+        concurrent_retries_min=st.sampled_from([0, 1]),
+    )
+
+
+admissions = st.builds(
+    Admission,
+    hold_beyond_steps=st.sampled_from([None, 0.0, 0.0, 1.0, 2.0]),
+    max_queued_requests=st.sampled_from([None, None, 0, 1, 3]),
+    max_queued_tokens=st.sampled_from([None, None, 0, 60]),
+    order=st.sampled_from(["fifo", "lifo", "adaptive_lifo"]),
+    lifo_above=st.sampled_from([0, 1, 3]),
+    shed=st.sampled_from(["never", "never", "attempt", "call"]),
+    codel_target_s=st.sampled_from([None, None, 0.0, 0.02]),
+    codel_interval_s=st.sampled_from([0.01, 0.1]),
+)
+
+
 @st.composite
 def policies(draw: st.DrawFn) -> Policy:
     """Any policy, extreme knobs included."""
     delay = draw(st.sampled_from([0.0, 0.0, 0.003]))
+    scope = draw(st.sampled_from(["global", "tenant"]))
     return Policy(
         name="drawn",
         client=Client(
             timeout_s=draw(st.sampled_from([None, 0.0, 0.05, 0.2, 1.0])),
-            timeout_kind=draw(st.sampled_from(["total", "total", "first_token"])),
+            timeout_kind=draw(st.sampled_from(["total", "total", "first_token", "idle"])),
+            deadline_s=draw(st.sampled_from([None, None, None, 0.0, 0.3])),
             max_attempts=draw(st.integers(1, 4)),
+            retries_rejections=draw(st.booleans()),
+            streams_retried=draw(st.sampled_from(["always", "always", "before_first_token", "never"])),
+            hedge_after_s=draw(st.sampled_from([None, None, None, 0.0, 0.05])),
             backoff_base_s=draw(ROUND),
             backoff_factor=draw(st.sampled_from([1.0, 2.0])),
             backoff_cap_s=draw(st.sampled_from([0.1, 60.0])),
+            backoff_grows=draw(st.sampled_from(["by_factor", "by_sum"])),
+            backoff_floor_s=draw(st.sampled_from([0.0, 0.0, 0.02])),
             backoff_jitter=draw(st.sampled_from([0.0, 0.25, 1.0])),
         ),
-        budget=draw(
+        budget=draw(st.none() | budgets(scope)),
+        throttle=draw(
             st.none()
             | st.builds(
-                RetryBudget,
-                scope=st.sampled_from(["global", "tenant"]),
-                deposit_per_call=st.sampled_from([0.0, 0.2, 1.0]),
-                initial=st.sampled_from([0.0, 1.0, 3.0]),
-                cap=st.sampled_from([0.0, 2.0, 10.0]),
+                Throttle,
+                scope=st.just(scope),
+                multiplier=st.sampled_from([0.5, 1.1, 2.0]),
+                window_s=st.sampled_from([0.3, 120.0]),
             )
         ),
         network=Network(
@@ -141,8 +191,11 @@ def policies(draw: st.DrawFn) -> Policy:
             balance_gap=draw(st.sampled_from([0, 1, 64])),
             orphan_ttl_s=draw(st.sampled_from([None, 0.0, 0.0, 0.1])),
             coalesce=draw(st.booleans()),
+            coalesce_by=draw(st.sampled_from(["key_or_content", "key_or_content", "key", "content", "call"])),
             result_ttl_s=draw(st.sampled_from([0.0, 0.3, 100.0])),
+            retries=draw(st.sampled_from(["alike", "alike", "last", "first"])),
         ),
+        admission=draw(st.just(Admission()) | admissions),
         cancellation=draw(st.just(Cancellation()) | cancellations),
     )
 
@@ -172,6 +225,10 @@ def call_rows(draw: st.DrawFn, block_size: int) -> list[dict[str, Any]]:
             "tenant": draw(st.sampled_from(["a", "b", None])),
             "stream": draw(st.sampled_from([True, False, None])),
             "user_cancel_s": draw(st.none() | ROUND),
+            "user_cancel_tokens": draw(st.sampled_from([None, None, 1, 2, 5])),
+            "idempotency_key": draw(st.sampled_from([None, None, "k", "m"])),
+            "previous_call_id": draw(st.none() | st.none() | st.integers(0, i)),
+            "think_time_s": draw(st.none() | ROUND),
             "session_id": draw(st.sampled_from(["x", "y", "z", None])),
         }
         if hashed:

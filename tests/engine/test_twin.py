@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 
 from replay.engine import Results, simulate
+from replay.engine.columns import CALL_REASON
 from tests import naive
 from tests.engine.scenarios import Scenario, scenarios
 from tests.naive.world import World
@@ -18,8 +19,7 @@ QUICK = settings(max_examples=300, deadline=None, suppress_health_check=list(Hea
 THOROUGH = settings(QUICK, max_examples=5_000)
 CALL_STATUS = {
     "live": ("unresolved", None), "delivered": ("delivered", None), "left": ("cancelled", None),
-    "retries_exhausted": ("failed", "retries_exhausted"), "budget_exhausted": ("failed", "budget_exhausted"),
-    "rejected:too_long": ("failed", "rejected:too_long"),
+    **{reason: ("failed", reason) for reason in CALL_REASON if reason is not None},
 }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ class Execution:
 
     id: int
     call: Any
-    replica: int
+    replica: Any
     prompt: int
     output: int
     keys: list[Key]
@@ -44,6 +44,10 @@ class Execution:
     attempts: int = 0
     abort_sent: bool = False
     orphaned_at: float = -1.0
+    entered: float = -1.0
+    apart: bool = False
+    refused: str = ""
+    silent_since: float | None = None
     arrived_in_round: int | None = None
     gone: bool = False
     doomed: bool = False
@@ -127,6 +131,8 @@ class Replica:
         self.counter_prompt = self.computed_prompt = 0
         self.inbox: list[Execution] = []
         self.outstanding = 0
+        self.unstarted = 0
+        self.answered: list[Execution] = []
         self.preempted: list[Execution] = []
 
     def f(self, tokens: int) -> float:
@@ -173,12 +179,14 @@ class Replica:
         x.run += 1
         x.prefilled = False
         x.preemptions += 1
+        x.silent_since = self.now
         self.waiting.insert(0, x)
         self.order()
         self.preempted.append(x)
 
     def schedule(self, now: float) -> list[Row]:
         """Decide a step: what each request computes in it."""
+        self.now = now
         rows: list[Row] = []
         self.decodes = True
         budget = self.engine.max_num_batched_tokens
@@ -356,6 +364,7 @@ class Replica:
     def read_outputs(self, now: float) -> list[Execution]:
         """The first step in flight is over: its outputs are read. Returns the requests that finish."""
         finished, late = [], []
+        self.answered = []
         for row in self.flights.pop(0).rows:
             x = row.execution
             if x.state not in ("running", "waiting") or not row.gives_output:
@@ -366,7 +375,11 @@ class Replica:
             if x.outputs == 0:
                 x.first_output = now
                 self.counter_prompt += x.prompt
+                self.unstarted -= x.prompt
             x.outputs += 1
+            if row.stands:
+                x.silent_since = None
+                self.answered.append(x)
             if row.stands and self.depth > 1:
                 x.placeholders -= 1
                 self.publish(x, x.computed - x.placeholders)

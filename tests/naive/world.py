@@ -14,79 +14,21 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from replay.engine.simulate import linear_step_time
-from replay.policies.knobs import Client, Fleet, Gateway, Policy
+from replay.policies import knobs
+from replay.policies.knobs import Fleet, Policy
 from replay.profiles.profile import EngineSettings, Profile
+from tests.naive.budgets import Bucket
+from tests.naive.clients import Clients
+from tests.naive.gateway import Gateway
 from tests.naive.replica import Execution, Replica
+from tests.naive.things import Attempt, Call
 
 PRIORITY = {
     "abort_arrives": 0, "cancel_is_seen": 0,
-    "step_ends": 1, "deliver": 2, "answer": 2, "times_out": 3, "user_leaves": 4, "call_arrives": 5,
-    "retry": 6, "attempt_at_gateway": 7, "disconnect": 7, "orphan_expires": 7, "kv_released": 7, "execution_arrives": 8,
-    "schedule": 9,
+    "step_ends": 1, "deliver": 2, "answer": 2, "refused": 2, "times_out": 3, "deadline_passes": 3, "user_leaves": 4,
+    "read_enough": 4, "call_arrives": 5, "retry": 6, "hedge_is_sent": 6, "attempt_at_gateway": 7, "disconnect": 7,
+    "orphan_expires": 7, "kv_released": 7, "lets_go": 7, "execution_arrives": 8, "schedule": 9,
 }  # fmt: skip
-U64 = (1 << 64) - 1
-
-
-def scatter(place: int) -> int:
-    """A large number for a session's place among the sessions."""
-    x = place + 1
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & U64
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & U64
-    x ^= x >> 31
-    return ((x - (1 << 64)) if x >> 63 else x) >> 1
-
-
-def draw(seed: int, purpose: int, call: int, attempt: int) -> float:
-    """SplitMix64 over the arguments."""
-
-    def mix(x: int) -> int:
-        x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & U64
-        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & U64
-        return x ^ (x >> 31)
-
-    golden = 0x9E3779B97F4A7C15
-    x = mix((seed + golden) & U64)
-    for value in (purpose, call, attempt):
-        x = mix((x + value * golden) & U64)
-    return (x >> 11) * 2.0**-53
-
-
-@dataclass(eq=False)
-class Call:
-    id: int
-    arrival: float
-    prompt: int
-    output: int
-    content: Any
-    priority: int
-    key: Any
-    bucket: Any
-    timeout: float
-    leaves_at: float
-    stream: bool | None
-    session: int | None
-    reserve: int
-    keys: list[Any]
-    too_long: bool
-    status: str = "live"
-    end: float | None = None
-    first_token: float | None = None
-    delivered_by: Execution | None = None
-    open_attempt: Any = None
-    attempts: int = 0
-
-
-@dataclass(eq=False)
-class Attempt:
-    id: int
-    call: Call
-    number: int
-    start: float
-    status: str = "open"
-    end: float | None = None
-    first_token: float | None = None
-    execution: Execution | None = None
-    joined: bool = False
 
 
 @dataclass(eq=False)
@@ -102,7 +44,7 @@ class EndOf:
 
 
 @dataclass
-class World:
+class World(Clients, Gateway):
     calls: list[Call]
     policy: Policy
     engines: list[Profile]
@@ -115,11 +57,16 @@ class World:
     attempts: list[Attempt] = field(default_factory=list)
     executions: list[Execution] = field(default_factory=list)
     by_key: dict[Any, Execution] = field(default_factory=dict)
-    budgets: dict[Any, float] = field(default_factory=dict)
+    buckets: dict[Any, Bucket] = field(default_factory=dict)
+    line: list[Execution] = field(default_factory=list)
+    lets_go_at: float | None = None
+    answer_s: float = 0.0
+    first_token_s: float = 0.0
     steps: list[dict[str, Any]] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.admission = self.policy.admission
         self.cancellation = self.policy.cancellation
         self.detection = self.cancellation.detection or self.engines[0].engine.disconnect
         self.profile = self.engines[0]
@@ -130,8 +77,10 @@ class World:
         self.books_time = 0.0
         self.stranded_block_s = 0.0
         self.pending: set[int] = set()
+        self.begin_codel()
         for call in self.calls:
-            self.post_at(call.arrival, "call_arrives", call)
+            if not call.waits:
+                self.post_at(call.arrival, "call_arrives", call)
 
     # -------------------------------------------------------------- events
     def post_at(self, time: float, kind: str, argument: Any) -> None:
@@ -139,6 +88,8 @@ class World:
         place = self.posted
         if isinstance(argument, (Replica, EndOf)):
             place = argument.index
+        elif kind == "read_enough":
+            place = (1 << 40) + argument.id
         heapq.heappush(self.heap, (time, PRIORITY[kind], place, self.posted, kind, argument))
 
     def post(self, delay: float, kind: str, argument: Any) -> None:
@@ -171,180 +122,6 @@ class World:
             held = [holders for holders in replica.pool.holders.values() if holders]
             self.stranded_block_s += span * sum(not any(x.attended for x in holders) for holders in held)
 
-    # -------------------------------------------------------------- clients
-    def call_arrives(self, call: Call) -> None:
-        budget = self.policy.budget
-        if budget is not None:
-            left = self.budgets.get(call.bucket, budget.initial)
-            self.budgets[call.bucket] = min(left + budget.deposit_per_call, budget.cap)
-        if call.too_long:
-            attempt = self.new_attempt(call)
-            attempt.status, attempt.end = "rejected", self.now
-            call.status, call.end = "rejected:too_long", self.now
-            return
-        self.send(call)
-        if call.leaves_at < math.inf:
-            self.post_at(call.leaves_at, "user_leaves", call)
-
-    def new_attempt(self, call: Call) -> Attempt:
-        attempt = Attempt(len(self.attempts), call, call.attempts, self.now)
-        self.attempts.append(attempt)
-        call.attempts += 1
-        return attempt
-
-    def send(self, call: Call) -> None:
-        attempt = call.open_attempt = self.new_attempt(call)
-        if call.timeout < math.inf:
-            self.post_at(self.now + call.timeout, "times_out", attempt)
-        self.post(self.cg, "attempt_at_gateway", attempt)
-
-    def retry(self, call: Call) -> None:
-        if call.status == "live":
-            self.send(call)
-
-    def first_token_at(self, attempt: Attempt) -> float:
-        x = attempt.execution
-        if x is None or x.first_output is None:
-            return math.inf
-        return max(x.first_output + self.ge, attempt.start + self.cg) + self.cg
-
-    def end_attempt(self, attempt: Attempt, status: str) -> None:
-        attempt.status, attempt.end = status, self.now
-        first = self.first_token_at(attempt)
-        attempt.first_token = first if first <= self.now else None
-        attempt.call.open_attempt = None
-        if attempt.execution is not None and attempt in attempt.execution.waiters:
-            attempt.execution.waiters.remove(attempt)
-
-    def times_out(self, attempt: Attempt) -> None:
-        if attempt.status != "open":
-            return
-        wants_first = self.policy.client.timeout_kind == "first_token" and attempt.call.stream is not False
-        if wants_first and self.first_token_at(attempt) <= self.now:
-            return
-        self.end_attempt(attempt, "timeout")
-        self.post(self.cg, "disconnect", attempt)
-        call, client, budget = attempt.call, self.policy.client, self.policy.budget
-        if call.attempts >= client.max_attempts:
-            call.status, call.end = "retries_exhausted", self.now
-            return
-        if budget is not None:
-            if self.budgets[call.bucket] < budget.cost_per_retry:
-                call.status, call.end = "budget_exhausted", self.now
-                return
-            self.budgets[call.bucket] -= budget.cost_per_retry
-        n = call.attempts
-        wait = min(client.backoff_base_s * client.backoff_factor ** (n - 1), client.backoff_cap_s)
-        self.post(wait * (1 - client.backoff_jitter * draw(self.seed, 1, call.id, n)), "retry", call)
-
-    def user_leaves(self, call: Call) -> None:
-        if call.status != "live":
-            return
-        if call.open_attempt is not None:
-            attempt = call.open_attempt
-            self.end_attempt(attempt, "cancelled")
-            self.post(self.cg, "disconnect", attempt)
-        call.status, call.end = "left", self.now
-
-    def answer(self, attempt: Attempt) -> None:
-        if attempt.status != "open":
-            return
-        call = attempt.call
-        self.end_attempt(attempt, "ok")
-        call.status, call.end, call.first_token = "delivered", self.now, attempt.first_token
-        call.delivered_by = attempt.execution
-
-    def deliver(self, x: Execution) -> None:
-        for attempt in list(x.waiters):
-            self.answer(attempt)
-
-    # -------------------------------------------------------------- gateway
-    def finish_known(self, x: Execution) -> bool:
-        return x.state == "finished" and x.end is not None and x.end + self.ge <= self.now
-
-    def attempt_at_gateway(self, attempt: Attempt) -> None:
-        call, gateway = attempt.call, self.policy.gateway
-        if gateway.coalesce and call.key in self.by_key:
-            x = self.by_key[call.key]
-            if not x.abort_sent:
-                if not self.finish_known(x):
-                    attempt.joined = True
-                    self.attach(attempt, x)
-                    return
-                assert x.end is not None
-                if self.now <= x.end + self.ge + gateway.result_ttl_s:
-                    attempt.joined, attempt.execution = True, x
-                    x.attempts += 1
-                    self.post(self.cg, "answer", attempt)
-                    return
-        index = self.route(call)
-        x = Execution(len(self.executions), call, index, call.prompt, call.output, call.keys, call.priority)
-        self.executions.append(x)
-        self.replicas[index].outstanding += 1
-        self.by_key[call.key] = x
-        self.attach(attempt, x)
-        self.post(self.ge, "execution_arrives", x)
-
-    def route(self, call: Call) -> int:
-        """The replica for a new execution of the call."""
-        gateway, n = self.policy.gateway, len(self.replicas)
-        busy = [replica.outstanding for replica in self.replicas]
-        idlest = busy.index(min(busy))
-        lots = [int(draw(self.seed, purpose, call.id, call.attempts) * n) for purpose in (2, 3)]
-        if n == 1:
-            return 0
-        if gateway.routing == "least_outstanding":
-            return idlest
-        if gateway.routing == "random":
-            return lots[0]
-        if gateway.routing == "power_of_two":
-            return min(lots, key=lambda r: busy[r])
-        if gateway.routing == "session" and call.session is not None:
-            return scatter(call.session) % n
-        if gateway.routing == "prefix_affinity":
-            known = [key for key in call.keys if key[0] == "hash"] if self.profile.engine.prefix_caching else []
-            matched = next((j for j, key in enumerate(known) if key not in self.sent), len(known))
-            share = (
-                1.0 if ("whole", call.content) in self.sent else matched * self.profile.engine.block_size / call.prompt
-            )
-            home = self.sent.get(("whole", call.content), self.sent[known[matched - 1]] if matched else None)
-            uneven = max(busy) - min(busy) > gateway.balance_gap and max(busy) > gateway.balance_ratio * min(busy)
-            if home is None or share < gateway.affinity_min_share or uneven:
-                home = idlest
-            for key in [("whole", call.content), *known]:
-                self.sent[key] = home
-            return home
-        return len(self.executions) % n
-
-    def attach(self, attempt: Attempt, x: Execution) -> None:
-        attempt.execution = x
-        x.attempts += 1
-        x.connected += 1
-        if attempt.status == "open":
-            x.waiters.append(attempt)
-
-    def disconnect(self, attempt: Attempt) -> None:
-        x, ttl = attempt.execution, self.policy.gateway.orphan_ttl_s
-        if x is None:
-            return
-        x.connected -= 1
-        if x.connected or x.abort_sent or self.finish_known(x):
-            return
-        x.orphaned_at = self.now
-        if ttl == 0:
-            self.send_abort(x)
-        elif ttl is not None:
-            self.post(ttl, "orphan_expires", x)
-
-    def orphan_expires(self, x: Execution) -> None:
-        ttl = self.policy.gateway.orphan_ttl_s or 0.0
-        if not (x.connected or x.abort_sent or self.finish_known(x)) and x.orphaned_at + ttl <= self.now:
-            self.send_abort(x)
-
-    def send_abort(self, x: Execution) -> None:
-        x.abort_sent = True
-        self.post(self.ge + self.policy.network.cancel_s, "abort_arrives", x)
-
     # -------------------------------------------------------------- engines
     def await_end(self, replica: Replica) -> None:
         replica.token += 1
@@ -359,7 +136,14 @@ class World:
 
     def execution_arrives(self, x: Execution) -> None:
         replica = self.replicas[x.replica]
-        x.queued, x.state = self.now, "waiting"
+        x.queued = self.now
+        tokens = sum(other.prompt for other in replica.waiting)
+        if self.admission.hold_beyond_steps is None and self.is_full(x, len(replica.waiting), tokens):
+            x.state, x.end, x.abort_sent, x.refused = "aborted", self.now, True, "rejected:queue_full"
+            self.has_ended(x)
+            self.post(self.ge + self.cg, "refused", x)
+            return
+        x.state = "waiting"
         x.arrived_in_round = replica.rounds if replica.flights else None
         replica.enqueue(x)
         if not replica.flights:
@@ -428,7 +212,7 @@ class World:
             return
         replica.remove(x, lingers=ran and self.cancellation.kv_release_delay_s > 0)
         x.state, x.end = "aborted", self.now
-        replica.outstanding -= 1
+        self.has_ended(x)
         if x.lingers:
             self.post(self.cancellation.kv_release_delay_s, "kv_released", x)
         if ran and not self.cancellation.repack:
@@ -464,6 +248,7 @@ class World:
         due = [x for x in replica.watched if x.due_at_round == replica.rounds + 1 and x.state == "running"]
         for x in due:
             self.abort(replica, x)
+        unstarted = replica.unstarted
         finished = replica.read_outputs(self.now)
         in_batch = [x for x in finished if x.state == "running"]
         for x in in_batch + replica.ready_to_abort[::-1] + [x for x in finished if x not in in_batch]:
@@ -472,9 +257,13 @@ class World:
                 self.abort(replica, x)
                 continue
             replica.finish(x, self.now)
-            replica.outstanding -= 1
+            self.has_ended(x)
             self.post(self.ge + self.cg, "deliver", x)
         replica.ready_to_abort.clear()
+        for x in replica.answered:
+            self.somebody_has_read_enough(x)
+        if replica.unstarted < unstarted:
+            self.room_was_made()
         if replica.running or replica.waiting or replica.inbox:
             self.wake(replica)
         elif replica.flights:
@@ -493,8 +282,7 @@ class World:
             return
         rows = replica.schedule(self.now)
         while replica.dropped:
-            replica.outstanding -= 1
-            replica.dropped.pop()
+            self.has_ended(replica.dropped.pop())
         if not rows and not replica.held:
             if replica.flights:
                 self.await_end(replica)
@@ -545,10 +333,17 @@ def block_keys(row: Mapping[str, Any], block_size: int, blocks: int) -> list[Any
 def call_of(row: Mapping[str, Any], policy: Policy, engine: EngineSettings) -> Call:
     prompt, wanted = row["prompt_tokens"], row["output_tokens"]
     longest = min(prompt + wanted, engine.max_model_len) - 1
-    leaves = row.get("user_cancel_s")
+    leaves, reads = row.get("user_cancel_s"), row.get("user_cancel_tokens")
     timeout = policy.client.timeout_s if policy.client.timeout_s is not None else row.get("client_timeout_s")
-    named = row.get("idempotency_key")
-    scope = policy.budget.scope if policy.budget is not None else "global"
+    named, content = row.get("idempotency_key"), row["content_id"]
+    limit = policy.budget or policy.throttle
+    scope = limit.scope if limit is not None else "global"
+    keys = {
+        "key_or_content": ("named", named) if named is not None else (row.get("tenant"), row.get("model"), content),
+        "key": ("named", named) if named is not None else ("call", row["call_id"]),
+        "content": (row.get("tenant"), row.get("model"), content),
+        "call": row["call_id"],
+    }
     return Call(
         id=row["call_id"],
         arrival=row["arrival_s"],
@@ -556,16 +351,28 @@ def call_of(row: Mapping[str, Any], policy: Policy, engine: EngineSettings) -> C
         output=max(min(wanted, engine.max_model_len - prompt), 1),
         content=row["content_id"],
         priority=row.get("priority") or 0,
-        key=("named", named) if named is not None else (row.get("tenant"), row.get("model"), row["content_id"]),
+        key=keys[policy.gateway.coalesce_by],
         bucket=None if scope == "global" else row.get(scope),
         timeout=math.inf if timeout is None else timeout,
-        leaves_at=math.inf if leaves is None else row["arrival_s"] + leaves,
+        patience=math.inf if leaves is None else leaves,
+        leaves_tokens=reads or 0,
         stream=row.get("stream"),
         session=row.get("session_place"),
         reserve=min(row.get("max_tokens") or wanted, max(engine.max_model_len - prompt, 1)),
         keys=block_keys(row, engine.block_size, longest // engine.block_size + 2),
         too_long=prompt + 1 > engine.max_model_len or -(-longest // engine.block_size) > engine.num_blocks - 1,
     )
+
+
+def link_sessions(calls: list[Call], table: list[dict[str, Any]]) -> None:
+    """Turns that wait for the one before them."""
+    for i, row in enumerate(table):
+        if row.get("previous_call_id") is None or row.get("think_time_s") is None:
+            continue
+        before = next((c for c in calls[:i] if c.id == row["previous_call_id"]), None)
+        if before is not None and before.following is None:
+            before.following = calls[i]
+            calls[i].waits, calls[i].think = True, max(row["think_time_s"], 0.0)
 
 
 def simulate(
@@ -586,6 +393,7 @@ def simulate(
                 sessions.append(row["session_id"])
             row["session_place"] = sessions.index(row["session_id"])
     rows = [call_of(row, policy, replace(engines[0].engine, **smallest)) for row in table]
+    link_sessions(rows, table)
     world = World(rows, policy, engines, seed, math.inf if until_s is None else until_s)
     world.run()
     return world
@@ -595,7 +403,7 @@ def schedule_requests(requests: pa.Table, engine: Mapping[str, Any], step_time: 
     """The world after `requests`, which nobody retries, have run on one replica."""
     settings = msgspec.convert(dict(engine), EngineSettings)
     profile = Profile(name="given", engine=settings, step_time=linear_step_time(step_time))
-    policy = Policy(name="none", client=Client(max_attempts=1), gateway=Gateway(orphan_ttl_s=None))
+    policy = Policy(name="none", client=knobs.Client(max_attempts=1), gateway=knobs.Gateway(orphan_ttl_s=None))
     rows = [
         {**r, "call_id": r["request"], "arrival_s": r["arrival"], "content_id": r["content"]}
         for r in requests.to_pylist()

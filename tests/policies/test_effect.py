@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from replay.engine import simulate
 from replay.policies.catalogue import CATALOGUE, resolve
 from replay.policies.effect import Traffic, told_apart
-from replay.policies.knobs import Client, Policy
+from replay.policies.knobs import Admission, Client, Policy
 from tests.engine.scenarios import Scenario, scenarios
 
 TABLES = ("calls", "attempts", "executions", "timeline", "replicas")
@@ -26,8 +26,9 @@ def names(traffic: Traffic, client: Client | None = None) -> list[str]:
     return [policy.name for policy in kept]
 
 
-def test_without_timeouts_and_leavers_one_policy_stands_for_all() -> None:
-    assert len(names(Traffic(timeouts=False, leavers=False, repeats=False))) == 1
+def test_without_timeouts_and_leavers_one_policy_stands_for_all_that_hold_no_queue() -> None:
+    left = names(Traffic(timeouts=False, leavers=False, repeats=False))
+    assert len([name for name in left if resolve(name).admission == Admission()]) == 1
 
 
 def test_a_timeout_that_the_client_sets_counts_as_one_of_the_trace() -> None:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from scipy.stats import bootstrap
 
+from queries import run_sql
 from replay.report.compare import Comparison, Difference, compare, compare_runs, interval
 from replay.report.differences import comparison_markdown, comparison_text, sentences
 from replay.report.tables import WIDTH
@@ -190,3 +191,19 @@ def test_a_comparison_is_markdown_too(run: str) -> None:
     assert lines[1].startswith("- better delivers 67 points more")
     assert lines[3].startswith("| policy | delivered | on time | latency p95 s |")
     assert lines[5].startswith("| better | +66.7 [+50.0 to +75.0] |")
+
+
+def test_calls_that_fare_better_and_worse_are_counted(run_directory: Path) -> None:
+    comparison = compare(str(run_directory), "cancel")
+    (moved,) = comparison.calls
+    before, after = (
+        {(r["seed"], r["call_id"]): r["delivered"] for r in run_sql(str(run_directory), text).to_pylist()}
+        for text in (
+            f"SELECT seed, call_id, delivered FROM calls WHERE eligible AND policy = '{p}'"
+            for p in ("cancel", "coalesce")
+        )
+    )
+    assert moved.policy == "coalesce"
+    assert moved.gained == sum(after[k] and not before[k] for k in before) / 2
+    assert moved.lost == sum(before[k] and not after[k] for k in before) / 2
+    assert "Which calls, beside cancel" in comparison_text(comparison)

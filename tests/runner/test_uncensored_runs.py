@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ def cut_log(tmp_path: Path) -> str:
     random = np.random.default_rng(1)
     lines = []
     for k in range(N):
-        line = {"call": k, "start": 0.5 * k, "prompt": 100, "stream": True}
+        line: dict[str, Any] = {"call": k, "start": 0.5 * k, "prompt": 100, "stream": True}
         if k % 5 == 0:
             line |= {"status": "cancelled", "end": 0.5 * k + random.uniform(0.5, 4.0), "tokens": 10 if k % 10 else 0}
         else:

@@ -35,6 +35,8 @@ CHANCE_MOST = 0.02
 """Share of answered requests that may be followed by an equal one before sizes tell nothing."""
 ANSWERED_LEAST = 20
 """Answered requests from which that share is known."""
+VARIED_SHARE = 0.2
+"""Distinct sizes by attempt, where so few are answered that chance is not known; a call has a few attempts."""
 CALLER = ("tenant", "client", "session_id")
 CONTENTS = ("body_hash", "request_bytes", "prompt_tokens")
 """What tells one request of a caller from another, the surest first."""
@@ -120,10 +122,12 @@ class Joining:
     def by_count(self) -> None:
         """Rule 3."""
         marked = self.units.count > 0
+        if not marked.any():
+            return
         # What is known to be repeated failed, whether the log says so or says nothing.
         tails = ~self.units.answered
         window = self.rules.retry_window_s
-        contents = [name for name in CONTENTS if not is_empty(self.attempts[name])]
+        contents = [name for name in CONTENTS if self.differs(name)]
         ways = [(self.content_keys(name), "retry count", "certain") for name in contents]
         if self.rules.infer:
             ways.append((keys_of(self.attempts, [], self.caller), "retry count alone", "inferred"))
@@ -154,11 +158,20 @@ class Joining:
                 continue
             keys = self.content_keys(name)
             share, answered = followed_share(self.units, keys, unmarked, window)
-            known = answered >= ANSWERED_LEAST or "tenant" in self.caller or "session_id" in self.caller
-            tell = known and share <= CHANCE_MOST
+            tell = share <= CHANCE_MOST and (answered >= ANSWERED_LEAST or self.varied(name))
             self.sizes_tell = bool(self.sizes_tell) or tell
             if tell:
                 self.take("sizes", "inferred", keys, unmarked, window)
+
+    def differs(self, name: str) -> bool:
+        """Whether a column says anything of which request is which."""
+        values = len(pc.unique(self.attempts[name].drop_null()))
+        return values > 1 or (values == 1 and self.units.number < ANSWERED_LEAST)
+
+    def varied(self, name: str) -> bool:
+        """Whether a column differs so much that equal values of one caller are rare."""
+        values = len(pc.unique(self.attempts[name]))
+        return values >= max(ANSWERED_LEAST, VARIED_SHARE * self.units.number)
 
     def content_keys(self, name: str) -> Ints:
         """Numbers of equal caller, model and content."""

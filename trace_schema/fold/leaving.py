@@ -112,13 +112,15 @@ def clusters(seconds: Floats) -> list[Cluster]:
     step = coarseness(rest)
     found: list[Cluster] = []
     while len(rest) >= CLUSTER_LEAST and len(found) < TIMEOUTS_MOST:
-        width = np.maximum(0.01 * rest + 0.03, 1.01 * step)
-        inside = np.searchsorted(rest, rest + width, side="right") - np.arange(len(rest))
+        width = np.maximum(0.01 * rest + 0.03, step)
+        # Of a coarse log, one step: the next one lies a whole width away.
+        reach = np.where(width > step, width, 0.5 * step)
+        inside = np.searchsorted(rest, rest + reach, side="right") - np.arange(len(rest))
         low, high = rest / 2.0, 2.0 * rest + width
         around = np.searchsorted(rest, high, side="right") - np.searchsorted(rest, low) - inside
         expected = (around + 1.0) * width / (high - low - width)
-        more = np.maximum(inside / expected, 1.0)
-        chance = np.where(inside >= CLUSTER_LEAST, inside - expected - inside * np.log(more), 0.0)
+        crowded = (inside >= CLUSTER_LEAST) & (inside > expected)
+        chance = np.where(crowded, inside - expected - inside * np.log(inside / expected), 0.0)
         surest = int(np.argmin(chance))
         if chance[surest] > CHANCE_LOG:
             break
