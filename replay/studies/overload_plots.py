@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from replay.report.charts import PALETTE, USEFUL, WASTE, Bar, Bars, Key, Part
 from replay.report.titled import Field, Heat, Line, Lines, Mark, Titled
-from replay.report.words import listed, percent
+from replay.report.words import percent
 
 Rows = Sequence[Mapping[str, Any]]
 RETRIES, BUDGET, KEPT = "cancel", "retry_budget", "coalesce"
@@ -84,7 +84,8 @@ def recovery_map(cells: Rows, turning: Rows) -> Titled:
     if froms:
         title = f"From a load of {min(froms):g} on, {RETRIES} with retries does not come back"
     if froms and safe:
-        title += f"; {listed(safe)} always {'do' if len(safe) > 1 else 'does'}"
+        soonest = min(safe, key=lambda policy: seconds_lost(cells, policy))
+        title += f"; {len(safe)} of {len(policies)} policies always do, {soonest} soonest"
 
     def words(row: Mapping[str, Any]) -> str:
         if not row["recovered_share"]:
@@ -100,6 +101,11 @@ def recovery_map(cells: Rows, turning: Rows) -> Titled:
         "red, the policy is metastable",
         heat(cells, "recovered_share", "in the cells: seconds until service is back, median; or share of seeds", words),
     )
+
+
+def seconds_lost(cells: Rows, policy: str) -> float:
+    """Seconds until service is back, over all loads and engines."""
+    return sum(row["recovery_s"] or 0.0 for row in cells if row["policy"] == policy)
 
 
 def wasted(cells: Rows, colours: Mapping[str, str]) -> Titled:
