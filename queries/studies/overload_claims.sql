@@ -1,8 +1,20 @@
 -- The paper's claims beside what was found. Its figures of cancellation are held against every load of the map at which
--- cancellation alone does not come back; a range is of means over seeds.
--- tables: outcomes (of overload_outcomes), turning_points (of overload_turning_points)
+-- cancellation alone does not come back in most seeds: means over the replays that do not.
+-- tables: scenarios, replays (of overload_by_replay), outcomes (of overload_outcomes), turning_points (of
+--   overload_turning_points)
 WITH cells AS (SELECT * FROM outcomes WHERE part = 'map'),
-lost AS (SELECT * FROM cells WHERE policy = 'cancel' AND recovered_share = 0),
+lost AS (
+    SELECT
+        engine, load,
+        avg(delivered_after) FILTER (NOT recovered) AS delivered_after,
+        avg(cancel_window_s) FILTER (NOT recovered) AS cancel_window_s,
+        avg(prefill_progress_at_abort) FILTER (NOT recovered) AS prefill_progress_at_abort,
+        avg(counter_shortfall) FILTER (NOT recovered) AS counter_shortfall
+    FROM replays JOIN scenarios USING (scenario)
+    WHERE part = 'map' AND policy = 'cancel'
+    GROUP BY engine, load
+    HAVING 2 * count(*) FILTER (NOT recovered) >= count(*)
+),
 claimed(position, claim, paper, figure, least, most, unit, factor) AS (
     VALUES
         (2, 'cancellation alone delivers few of the calls that arrive after the overload', '12% to 38%',
@@ -17,7 +29,7 @@ claimed(position, claim, paper, figure, least, most, unit, factor) AS (
 found AS (
     SELECT c.*, v.engine, v.load, v.value, v.value BETWEEN least AND most AS inside
     FROM claimed AS c JOIN (
-        UNPIVOT (SELECT engine, load, delivered_after, cancel_window_s, prefill_progress_at_abort, counter_shortfall FROM lost)
+        UNPIVOT lost
         ON delivered_after, cancel_window_s, prefill_progress_at_abort, counter_shortfall INTO NAME figure VALUE value
     ) AS v USING (figure)
 ),
@@ -25,6 +37,8 @@ by_engine AS (
     SELECT
         position, engine,
         CASE WHEN count(*) FILTER (inside) = 0 THEN engine || ' nowhere'
+            WHEN min(load) FILTER (inside) = max(load) FILTER (inside)
+                THEN printf('%s at %g', engine, min(load) FILTER (inside))
             ELSE printf('%s at %g to %g', engine, min(load) FILTER (inside), max(load) FILTER (inside)) END AS range
     FROM found GROUP BY position, engine
 ),

@@ -53,14 +53,13 @@ def heat(cells: Rows, column: str, note: str, written: Any) -> Heat:
 
 
 def delivered_map(cells: Rows) -> Titled:
-    """Who was served, from the overload on."""
-    means = {
-        policy: sum(row[DELIVERED] for row in cells if row["policy"] == policy)
-        / sum(row["policy"] == policy for row in cells)
-        for policy in dict.fromkeys(row["policy"] for row in cells)
-    }
-    best = max(means, key=lambda policy: means[policy])
-    worst = min(row[DELIVERED] for row in cells if row["policy"] == best)
+    """Who was served, from the overload on; the policy to take is the best of those that always come back."""
+    least: dict[str, float] = {}
+    for row in cells:
+        least[row["policy"]] = min(least.get(row["policy"], 1.0), row[DELIVERED])
+    lost = {row["policy"] for row in cells if row["metastable"]}
+    best = max(least, key=lambda policy: (policy not in lost, least[policy]))
+    worst = least[best]
     alone = [row for row in cells if row["policy"] == RETRIES and row["metastable"]]
     title = f"Take {best}: at least {percent(worst)} of the calls from the overload on are delivered, at every load"
     if alone:
@@ -205,7 +204,7 @@ def peaks(rows: Rows, colours: Mapping[str, str]) -> Titled:
     return Titled(
         "07_overload_factor",
         f"The higher the overload, the less helps: coalescing delivers {percent(kept[min(kept)])} at {min(kept):g} "
-        f"times the capacity, {percent(kept[max(kept)])} at {max(kept):g} times, where clients outwait no backlog",
+        f"times the capacity, {percent(kept[max(kept)])} at {max(kept):g} times, where clients give up first",
         about(rows),
         lines_of(rows, colours, "arrivals of the overload / capacity"),
     )
