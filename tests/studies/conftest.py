@@ -11,7 +11,7 @@ from replay.studies import cancellation, overload
 from replay.studies.results import Tables
 from replay.studies.scenarios import Scenario, plans_of
 
-CALLS, SEEDS = 200, 2
+CALLS, SEEDS = 300, 2
 WORKLOADS = ("moderate_cancel_rate", "kv_pressure_cancel_heavy")
 
 
