@@ -20,6 +20,7 @@ from connectors.rows import attempts_of
 
 SCHEMA = "dynamo.request.trace.v1"
 REQUEST = "request_end"
+TOOL, OTHER = "an event of a tool, not of a request", "an event of another kind than request_end"
 ABORTED = ("cancelled", "canceled", "abort", "aborted")
 
 
@@ -95,7 +96,7 @@ class DynamoRequestTrace:
                     requests.append(event)
                     numbers.append(row)
                 else:
-                    dropped.add(f"an event {event.event_type!r}, which is no {REQUEST}", row)
+                    dropped.add(TOOL if (event.event_type or "").startswith("tool_") else OTHER, row)
             yield self.attempts(requests, numbers, path, dropped)
 
     def attempts(self, events: list[Event], rows: list[int], path: str, dropped: Dropped) -> Batch:

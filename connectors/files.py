@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ LINE_BYTES = 64 << 20
 """A longer line is read as several, so that a file without lines need not fit into memory."""
 GZIP, ZSTD, BZIP2 = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh"
 UTF8_MARK, UTF16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
+PLACE_IN_LIST = re.compile(r"\[\d+\]")
 CUT_SHORT = "the file ends in the middle of compressed data, or they are damaged"
 BROKEN = (OSError, EOFError, zlib.error)
 
@@ -162,7 +164,7 @@ def one_by_one(
 def reason_of(error: Exception) -> str:
     """Why a line is no object, in words that equal offences share."""
     if isinstance(error, msgspec.ValidationError):
-        return str(error)
+        return PLACE_IN_LIST.sub("[]", str(error))
     return "not a JSON object (cut short, or not text)"
 
 

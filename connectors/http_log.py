@@ -15,6 +15,7 @@ CODES: dict[int, tuple[str, str | None]] = {
     # 524: Cloudflare's; 529: Anthropic's overload.
     524: GATEWAY_TIMEOUT, 503: ("rejected", None), 529: ("rejected", None),
 }  # fmt: skip
+VERBS = ("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH", "CONNECT", "TRACE")
 PATHS_REMEMBERED = 4096
 OTHER_ENDS = ("embeddings", "tokenize", "detokenize", "count_tokens", "rerank", "score", "classify", "pooling",
               "moderations", "transcriptions", "speech", "translations", "mcp", "render", "abort", "lora_adapter",
@@ -29,7 +30,9 @@ def outcome(code: Any) -> tuple[str, str | None]:
         return "unknown", None
     if (found := CODES.get(int(known))) is not None:
         return found
-    return "ok" if 100 <= known < 400 else "rejected" if known < 500 else "error", None
+    if known < 100:
+        return "unknown", None
+    return "ok" if known < 400 else "rejected" if known < 500 else "error", None
 
 
 def failure(code: Any, status: str) -> str | None:
@@ -41,7 +44,7 @@ def failure(code: Any, status: str) -> str | None:
 def other_request(method: Any, path: Any) -> str | None:
     """Why a request is none for generated text; None when it may be one."""
     if (verb := text(method)) is not None and verb.upper() != "POST":
-        return f"not a request for text ({verb.upper()[:10]})"
+        return f"not a request for text ({verb.upper() if verb.upper() in VERBS else 'no verb of HTTP'})"
     return other_path(text(path) or "")
 
 

@@ -19,6 +19,7 @@ from connectors.record_log import Attempt, Record, RecordLog, amount, first_reco
 
 LISTS = ("observations", "data")
 """Keys under which an export has its observations."""
+OTHER_KINDS = ("SPAN", "EVENT", "TOOL", "AGENT", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL")
 GENERATION = "GENERATION"
 CACHE_READ = ("cache_read", "cached")
 """In the names of usage that was read from a provider's cache."""
@@ -56,7 +57,7 @@ class Langfuse(RecordLog):
         if not is_observation(record):
             return "not an observation of Langfuse"
         if (kind := str(record["type"]).upper()) != GENERATION:
-            return f"not a generation ({kind[:20]})"
+            return f"not a generation ({kind if kind in OTHER_KINDS else 'of a kind that is not known'})"
         failed = text(record.get("level")) == "ERROR"
         ended = moment(said(record, "endTime"))
         status = "error" if failed else "unknown" if ended is None else "ok"

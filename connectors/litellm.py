@@ -173,7 +173,8 @@ def fields_of(event: Event) -> dict[str, Any]:
         **sizes_of(event, outcome["status"]),
         "max_tokens": first_of(asked, body, names=("max_tokens", "max_completion_tokens", "max_output_tokens")),
         "source_request_id": text(event.id) or text(event.request_id),
-        "trace_id": text(event.trace_id),
+        # Spend logs have the trace's id as that of a session, unless the caller named one.
+        "trace_id": text(event.trace_id) or text(event.session_id),
         "retry_group": call,
         "retry_source": "litellm_call_id" if call else None,
         "retry_certainty": "certain" if call else None,
@@ -273,7 +274,7 @@ def sizes_of(event: Event, status: str) -> dict[str, Any]:
 
 def after_failures(attempts: pa.Table) -> pa.Table:
     """Tries that begin no sooner than the failed one before them ended: each line says when its call began."""
-    group = attempts["retry_group"]
+    group = pc.coalesce(attempts["retry_group"], attempts["trace_id"])
     if group.null_count == len(group):
         return attempts
     codes = np.asarray(group.combine_chunks().dictionary_encode().indices.fill_null(-1))
@@ -283,9 +284,15 @@ def after_failures(attempts: pa.Table) -> pa.Table:
     order = np.lexsort((end, codes))
     same = codes[order][1:] == codes[order][:-1]
     earlier, later = order[:-1][same], order[1:][same]
-    moved = (start[later] < end[earlier]) & ~np.isnan(end[later])
+    failed = np.asarray(pc.is_in(attempts["status"], value_set=pa.array(["timeout", "error", "rejected"])))
+    moved = failed[earlier] & (start[later] < end[earlier]) & ~np.isnan(end[later])
     shift = np.zeros(len(start))
     shift[later[moved]] = end[earlier[moved]] - start[later[moved]]
+    # Lines of one trace that say the same instant are of one call, also where no call's id is logged.
+    one = np.zeros(len(start), bool)
+    together = moved & (start[later] == start[earlier])
+    one[later[together]] = one[earlier[together]] = True
+    named = pc.if_else(pc.and_(pa.array(one), attempts["retry_group"].is_null()), group, attempts["retry_group"])
     basis = np.where(shift > 0, "end_of_failure", attempts["arrival_basis"].to_numpy(zero_copy_only=False))
     columns = {
         "arrival_s": pa.array(start + shift),
@@ -293,6 +300,7 @@ def after_failures(attempts: pa.Table) -> pa.Table:
         "e2e_s": pc.subtract(attempts["e2e_s"], pa.array(shift)),
         "ttft_s": pc.subtract(attempts["ttft_s"], pa.array(shift)),
         "arrival_basis": pa.array(basis, pa.string()),
+        "retry_group": named,
     }
     for name, values in columns.items():
         attempts = attempts.set_column(attempts.column_names.index(name), ATTEMPTS.arrow.field(name), values)

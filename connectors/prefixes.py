@@ -16,11 +16,17 @@ NO_BLOCKS = np.zeros(0, np.uint64)
 ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
-def misfits(prompt_tokens: pa.ChunkedArray, hashes: pa.ChunkedArray, block_tokens: int) -> npt.NDArray[np.bool_]:
-    """Prompts that cannot have as many blocks of `block_tokens` as they have hashes; the last block may be partial."""
+def misfits(
+    prompt_tokens: pa.ChunkedArray, hashes: pa.ChunkedArray, block_tokens: int, slack: int = 0
+) -> npt.NDArray[np.bool_]:
+    """Prompts that cannot have as many blocks of `block_tokens` as they have hashes, give or take `slack`.
+
+    The last block may be partial.
+    """
     blocks = pc.divide(prompt_tokens.cast(pa.float64()), float(block_tokens))
     count = pc.list_value_length(hashes)
-    wrong = pc.or_(pc.less(count, pc.floor(blocks)), pc.greater(count, pc.ceil(blocks)))
+    fewest, most = pc.subtract(pc.floor(blocks), slack), pc.add(pc.ceil(blocks), slack)
+    wrong = pc.or_(pc.less(count, fewest), pc.greater(count, most))
     return np.asarray(pc.fill_null(pc.and_(pc.greater(blocks, 0), wrong), False))
 
 

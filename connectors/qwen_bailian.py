@@ -23,6 +23,8 @@ from connectors.typed_lines import Rows, tables
 
 KEYS = ("chat_id", "parent_chat_id", "timestamp", "input_length", "output_length")
 NO_PARENT = -1
+SLACK = 1
+"""Blocks: hashes are of what the cache held, which differs from the prompt by padding and by its template's tokens."""
 SCHEMA = pa.schema(
     [
         ("chat_id", pa.int64()),
@@ -85,7 +87,7 @@ class QwenBailian:
         """The attempts of some lines; `roots` knows the first chat of each chat's session, and learns of these."""
         size = self.options.hash_block_tokens
         chats = sessions(table, roots)
-        wrong = misfits(table["input_length"], table["hash_ids"], size)
+        wrong = misfits(table["input_length"], table["hash_ids"], size, SLACK)
         if wrong.any():
             reason = f"hash_ids are not as many as the prompt has blocks of {size} tokens (--option hash_block_tokens)"
             dropped.add_all(reason, rows[wrong])

@@ -21,7 +21,7 @@ from connectors.base import Batch, Dropped
 from connectors.bodies import keyed_hash
 from connectors.clocks import LOCAL, UTC, LocalClock, YearlessClock, zone
 from connectors.json_values import decoded
-from connectors.record_log import Attempt, RecordLog, number
+from connectors.record_log import Attempt, RecordLog, amount, number
 from connectors.text_lines import lines, stamped
 from trace_schema.columns import is_empty
 from trace_schema.errors import BadInput
@@ -58,6 +58,10 @@ IDLE_S = 2.0
 """A line about the load may be that much older than the requests before it, since it is of the step before."""
 FLUSHED = 50_000
 RUNNING, ABORTED, FINISHED, FAILED = range(4)
+NO_YEAR_KNOWN = (
+    "its times have no year, and count from the beginning of one: enough for --with FILE, whose times are better; else "
+    "say --option year=2026 --option tz=Europe/Berlin"
+)
 NO_REQUEST = (
     "is a log of vLLM that holds no request: start it with --enable-log-requests, and see docs/formats.md for the step "
     "log, which knows lengths"
@@ -89,7 +93,7 @@ class Request:
 
 @dataclass(slots=True)
 class Reading:
-    """What is known at a line of the log."""
+    """A log on its way from lines to requests."""
 
     year: YearlessClock
     local: LocalClock
@@ -103,9 +107,135 @@ class Reading:
     """By engine: since when it is idle, None while it is not."""
     adds: bool = False
     model: str | None = None
-    any: bool = False
+    seen: bool = False
+    """A request has been seen."""
     gone: set[str] = field(default_factory=set)
     """Ids of those given out last, of which a second line may still tell the end."""
+
+    def take(self, line: str, row: int, dropped: Dropped) -> None:
+        """One line of the log."""
+        if "equest" not in line and "Generated response" not in line and "reqs" not in line and "model=" not in line:
+            return
+        instant, message = self.message_of(line)
+        found = EVENT.search(message, 0)
+        if found is None or found.start() > EVENT_WITHIN:
+            self.take_load(message, instant)
+            return
+        word, name, rest = found["word"], found["id"].rstrip(".,"), found["rest"]
+        if word == "Received request":
+            self.seen = True
+            attempt, ignores_end = asked(rest)
+            request = Request(row, name, instant, attempt | {"model": lora(rest) or self.model}, ignores_end)
+            self.open.append(request)
+            self.running.append(request)
+            self.by_id.setdefault(name, []).append(request)
+        elif word == "Added request":
+            self.take_added(name, row, instant)
+        elif word.startswith("Aborted"):
+            for single in name.split(","):
+                self.take_end(single, ABORTED, instant, row, dropped)
+        elif word == "Request" and rest.startswith(" aborted"):
+            self.take_end(name, ABORTED, instant, row, dropped, outer=True)
+        elif word == "Request" and rest.startswith(" failed"):
+            self.take_end(name, FAILED, instant, row, dropped, outer=True)
+        elif word == "Finished request":
+            self.take_end(name, FINISHED, instant, row, dropped)
+        elif word == "Generated response" and "(streaming delta)" not in rest[:24]:
+            done = self.take_end(name, FINISHED, instant, row, dropped, outer=True)
+            if done is not None:
+                done.output = tokens_in(rest)
+                ended = FINISH.search(rest, max(len(rest) - 200, 0))
+                done.finish = ended[1] if ended else None
+
+    def message_of(self, line: str) -> tuple[float | None, str]:
+        """(when a line was written, what it says)."""
+        if line.startswith("{") and isinstance(record := decoded(line.encode()), dict):
+            stamp = next((record[key] for key in TIMES if key in record), None)
+            line = str(next((record[key] for key in MESSAGES if key in record), ""))
+            if not isinstance(stamp, str):
+                return number(stamp), line
+            line = f"INFO {stamp} [json:0] {line}" if NO_YEAR.match(stamp) else f"{stamp} {line}"
+        when, rest = stamped(line)
+        prefix = PREFIX.search(rest, 0, 200)
+        message = rest[prefix.end() :] if prefix else rest
+        if when is not None:
+            if self.year.first is None:
+                # Lines of one log may have stamps with and without a year.
+                self.year = YearlessClock(when.year, self.local.place)
+            return self.local.unix_s(when), message
+        if prefix is None:
+            return None, message
+        day, time = (int(prefix["month"]), int(prefix["day"])), (int(prefix["hour"]), int(prefix["minute"]))
+        return self.year.seconds(*day, *time, float(prefix["second"].replace(",", "."))), message
+
+    def take_added(self, name: str, row: int, instant: float | None) -> None:
+        """The engine has a request: its own id for it becomes known."""
+        self.adds = self.seen = True
+        outer = RANDOM_END.sub("", name)
+        for candidate in (name, outer):
+            request = next((r for r in self.by_id.get(candidate, ()) if r.inner is None), None)
+            if request is not None:
+                request.inner = name
+                if name != candidate:
+                    self.by_id.setdefault(name, []).append(request)
+                return
+        request = Request(row, outer, instant, {"max_tokens": None, "model": self.model}, inner=name)
+        self.open.append(request)
+        self.running.append(request)
+        for key in {name, outer}:
+            self.by_id.setdefault(key, []).append(request)
+
+    def take_end(
+        self, name: str, state: int, instant: float | None, row: int, dropped: Dropped,
+        outer: bool = False,
+    ) -> Request | None:  # fmt: skip
+        """A request has ended. An abort that is written under the outer id too is one abort."""
+        known = self.by_id.get(name, [])
+        if not known:
+            outer_id = RANDOM_END.sub("", name)
+            known = self.by_id.get(outer_id, []) if outer_id != name else []
+        if not known and name not in self.gone:
+            dropped.add("the end of a request that began before the log, or was not logged", row)
+        if outer and state == ABORTED and any(r.inner not in (None, name) for r in known):
+            return None
+        request = next((r for r in known if r.state == RUNNING), None)
+        if request is not None:
+            request.state, request.ended_s = state, instant
+        return request
+
+    def take_load(self, message: str, instant: float | None) -> None:
+        """A line about the load, or about the model."""
+        if (named := MODEL.search(message)) is not None:
+            self.model = named[1]
+        load = LOAD.search(message)
+        if load is None or instant is None:
+            return
+        idle = load["running"] == "0" and load["waiting"] == "0"
+        self.loads[load["engine"] or ""] = instant if idle else None
+        if not idle or any(since is None for since in self.loads.values()):
+            return
+        since = min(since for since in self.loads.values() if since is not None) - IDLE_S
+        for request in self.running:
+            was_there = request.inner is not None or not self.adds
+            if was_there and request.received_s is not None and request.received_s <= since:
+                request.state = FINISHED if request.state == RUNNING else request.state
+        self.running = [request for request in self.running if request.state == RUNNING]
+
+    def settled(self) -> list[Request]:
+        """The requests at the log's beginning that have ended, if there are many; the others wait for their ends."""
+        if len(self.open) <= FLUSHED:
+            return []
+        running = (place for place, request in enumerate(self.open) if request.state == RUNNING)
+        count = next(running, len(self.open))
+        done, self.open = self.open[:count], self.open[count:]
+        keys = [{key for key in (request.outer, request.inner) if key is not None} for request in done]
+        for request, known in zip(done, keys, strict=True):
+            for key in known:
+                self.by_id[key].remove(request)
+                if not self.by_id[key]:
+                    del self.by_id[key]
+        self.gone = set().union(*keys) if keys else self.gone
+        return done
 
 
 class VllmLog(RecordLog):
@@ -135,7 +265,7 @@ class VllmLog(RecordLog):
 
     def clock_notes(self, attempts: pa.Table) -> list[str]:
         if is_empty(attempts["arrival_unix_ns"]):
-            return ["its times have no year, and count from the beginning of one (--option year=2026 --option tz=...)"]
+            return [NO_YEAR_KNOWN]
         return [LOCAL] if self.options.tz == UTC else []
 
     def sniff(self, head: bytes, path: str) -> float:
@@ -148,136 +278,14 @@ class VllmLog(RecordLog):
         reading = Reading(YearlessClock(self.options.year or None, self.zone), LocalClock(self.zone))
         for first, found, dropped in lines(path):
             for row, line in enumerate(found, first):
-                self.take(reading, line, row, dropped)
-            yield self.settled(reading, dropped, path)
-        if not reading.any:
+                reading.take(line, row, dropped)
+            yield self.batch_of(reading.settled(), dropped, path)
+        if not reading.seen:
             raise BadInput.at(path, NO_REQUEST)
-        yield self.batch(map(self.of, reading.open), [request.row for request in reading.open], Dropped(), path)
+        yield self.batch_of(reading.open, Dropped(), path)
 
-    def take(self, reading: Reading, line: str, row: int, dropped: Dropped) -> None:
-        """One line of the log."""
-        if "equest" not in line and "Generated response" not in line and "reqs" not in line and "model=" not in line:
-            return
-        instant, message = self.message_of(reading, line)
-        found = EVENT.search(message, 0)
-        if found is None or found.start() > EVENT_WITHIN:
-            self.take_load(reading, message, instant)
-            return
-        word, name, rest = found["word"], found["id"].rstrip(".,"), found["rest"]
-        if word == "Received request":
-            reading.any = True
-            attempt, ignores_end = asked(rest)
-            request = Request(row, name, instant, attempt | {"model": lora(rest) or reading.model}, ignores_end)
-            reading.open.append(request)
-            reading.running.append(request)
-            reading.by_id.setdefault(name, []).append(request)
-        elif word == "Added request":
-            self.take_added(reading, name, row, instant)
-        elif word.startswith("Aborted"):
-            for single in name.split(","):
-                self.take_end(reading, single, ABORTED, instant, row, dropped)
-        elif word == "Request" and rest.startswith(" aborted"):
-            self.take_end(reading, name, ABORTED, instant, row, dropped, outer=True)
-        elif word == "Request" and rest.startswith(" failed"):
-            self.take_end(reading, name, FAILED, instant, row, dropped, outer=True)
-        elif word == "Finished request":
-            self.take_end(reading, name, FINISHED, instant, row, dropped)
-        elif word == "Generated response" and "(streaming delta)" not in rest[:24]:
-            done = self.take_end(reading, name, FINISHED, instant, row, dropped, outer=True)
-            if done is not None:
-                done.output = tokens_in(rest)
-                ended = FINISH.search(rest, max(len(rest) - 200, 0))
-                done.finish = ended[1] if ended else None
-
-    def message_of(self, reading: Reading, line: str) -> tuple[float | None, str]:
-        """(when a line was written, what it says)."""
-        if line.startswith("{") and isinstance(record := decoded(line.encode()), dict):
-            stamp = next((record[key] for key in TIMES if key in record), None)
-            line = str(next((record[key] for key in MESSAGES if key in record), ""))
-            if not isinstance(stamp, str):
-                return number(stamp), line
-            line = f"INFO {stamp} [json:0] {line}" if NO_YEAR.match(stamp) else f"{stamp} {line}"
-        when, rest = stamped(line)
-        prefix = PREFIX.search(rest, 0, 200)
-        message = rest[prefix.end() :] if prefix else rest
-        if when is not None:
-            if reading.year.first is None:
-                # Lines of one log may have stamps with and without a year.
-                reading.year = YearlessClock(when.year, self.zone)
-            return reading.local.unix_s(when), message
-        if prefix is None:
-            return None, message
-        day, time = (int(prefix["month"]), int(prefix["day"])), (int(prefix["hour"]), int(prefix["minute"]))
-        return reading.year.seconds(*day, *time, float(prefix["second"].replace(",", "."))), message
-
-    def take_added(self, reading: Reading, name: str, row: int, instant: float | None) -> None:
-        """The engine has a request: its own id for it becomes known."""
-        reading.adds = reading.any = True
-        outer = RANDOM_END.sub("", name)
-        for candidate in (name, outer):
-            request = next((r for r in reading.by_id.get(candidate, ()) if r.inner is None), None)
-            if request is not None:
-                request.inner = name
-                if name != candidate:
-                    reading.by_id.setdefault(name, []).append(request)
-                return
-        request = Request(row, outer, instant, {"max_tokens": None, "model": reading.model}, inner=name)
-        reading.open.append(request)
-        reading.running.append(request)
-        for key in {name, outer}:
-            reading.by_id.setdefault(key, []).append(request)
-
-    def take_end(
-        self, reading: Reading, name: str, state: int, instant: float | None, row: int, dropped: Dropped,
-        outer: bool = False,
-    ) -> Request | None:  # fmt: skip
-        """A request has ended. An abort that is written under the outer id too is one abort."""
-        known = reading.by_id.get(name, [])
-        if not known:
-            outer_id = RANDOM_END.sub("", name)
-            known = reading.by_id.get(outer_id, []) if outer_id != name else []
-        if not known and name not in reading.gone:
-            dropped.add("the end of a request that began before the log, or was not logged", row)
-        if outer and state == ABORTED and any(r.inner not in (None, name) for r in known):
-            return None
-        request = next((r for r in known if r.state == RUNNING), None)
-        if request is not None:
-            request.state, request.ended_s = state, instant
-        return request
-
-    def take_load(self, reading: Reading, message: str, instant: float | None) -> None:
-        """A line about the load, or about the model."""
-        if (named := MODEL.search(message)) is not None:
-            reading.model = named[1]
-        load = LOAD.search(message)
-        if load is None or instant is None:
-            return
-        idle = load["running"] == "0" and load["waiting"] == "0"
-        reading.loads[load["engine"] or ""] = instant if idle else None
-        if not idle or any(since is None for since in reading.loads.values()):
-            return
-        since = min(since for since in reading.loads.values() if since is not None) - IDLE_S
-        for request in reading.running:
-            was_there = request.inner is not None or not reading.adds
-            if was_there and request.received_s is not None and request.received_s <= since:
-                request.state = FINISHED if request.state == RUNNING else request.state
-        reading.running = [request for request in reading.running if request.state == RUNNING]
-
-    def settled(self, reading: Reading, dropped: Dropped, path: str) -> Batch:
-        """The requests at the log's beginning that have ended, if there are many; the others wait for their ends."""
-        count = 0
-        if len(reading.open) > FLUSHED:
-            running = (place for place, request in enumerate(reading.open) if request.state == RUNNING)
-            count = next(running, len(reading.open))
-        done, reading.open = reading.open[:count], reading.open[count:]
-        keys = [{key for key in (request.outer, request.inner) if key is not None} for request in done]
-        for request, known in zip(done, keys, strict=True):
-            for key in known:
-                reading.by_id[key].remove(request)
-                if not reading.by_id[key]:
-                    del reading.by_id[key]
-        reading.gone = set().union(*keys) if keys else reading.gone
-        return self.batch(map(self.of, done), [request.row for request in done], dropped, path)
+    def batch_of(self, requests: list[Request], dropped: Dropped, path: str) -> Batch:
+        return self.batch(map(self.of, requests), [request.row for request in requests], dropped, path)
 
     def of(self, request: Request) -> Attempt:
         """A request as an attempt."""
@@ -291,7 +299,7 @@ class VllmLog(RecordLog):
         return request.attempt | {
             "arrival_s": request.received_s,
             "arrival_basis": "logged_start",
-            "time_resolution_s": 1.0,
+            "time_resolution_s": 1.0 if (request.received_s or 0.0) % 1.0 == 0.0 else 0.0,
             "source_request_id": request.outer,
             "engine_request_id": request.inner,
             "status": ends[request.state],
@@ -313,7 +321,7 @@ def asked(rest: str) -> tuple[Attempt, bool]:
     attempt = {
         "prompt_tokens": ids,
         "prompt_token_source": "engine" if ids else None,
-        "max_tokens": int(limit[1]) if limit else None,
+        "max_tokens": amount(limit[1]) if limit else None,
         "body_hash": None if shown is None else keyed_hash(shown + params.partition("), prompt_token_ids")[0]),
         "request_bytes": None if shown is None else len(shown.encode("utf-8", "surrogatepass")) - 2,
     }

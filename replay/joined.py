@@ -9,7 +9,13 @@ from replay.ingest.report import Merged, Report
 from trace_schema.fold import Departures, Example, FoldAccount, Try
 
 WIDTH = 118
-WAYS = {"by_id": "by id", "by_trace": "by trace id", "by_time": "by time", "by_chain": "as its gateway's own retries"}
+WAYS = {
+    "by_id": "by id",
+    "by_trace": "by trace id",
+    "by_time": "by time",
+    "by_nearest": "to the nearest of several",
+    "by_chain": "as its gateway's own retries",
+}
 
 
 def joined_lines(report: Report) -> list[str]:

@@ -58,10 +58,9 @@ def detect(arrivals_s: Sequence[float] | npt.NDArray[np.float64]) -> tuple[list[
     """(phases, the rule that found them) from arrival times; one phase "all" where no overload stands out."""
     arrivals = np.asarray(arrivals_s, dtype=np.float64)
     span = float(arrivals.max()) if len(arrivals) else 0.0
-    window = max([w for w in WINDOWS_S if w <= span / WINDOWS_LEAST], default=WINDOWS_S[0])
+    window = window_for(span)
     counts = arrivals_by_window(arrivals, window, int(span / window) + 1)
-    median = float(np.median(counts))
-    limit = max(RISE * median, median + 3.0 * math.sqrt(median))
+    median, limit = float(np.median(counts)), busy_limit(counts)
     first, end = longest_run(counts > limit)
     rule = (
         f"longest run of {window:g} s windows with more than {limit:.1f} arrivals "
@@ -70,6 +69,17 @@ def detect(arrivals_s: Sequence[float] | npt.NDArray[np.float64]) -> tuple[list[
     if end - first < 2:
         return [Phase("all", 0.0)], f"no overload: no two successive windows; {rule}"
     return around(first * window, end * window), rule
+
+
+def window_for(span_s: float) -> float:
+    """Seconds of the windows into which a trace that lasts so long is cut."""
+    return max([w for w in WINDOWS_S if w <= span_s / WINDOWS_LEAST], default=WINDOWS_S[0])
+
+
+def busy_limit(counts: npt.NDArray[np.int64], rise: float = RISE) -> float:
+    """Arrivals in a window beyond which it is overloaded: `rise` times the median window's, and 3 sigma more."""
+    median = float(np.median(counts))
+    return max(rise * median, median + 3.0 * math.sqrt(median))
 
 
 def arrivals_by_window(arrivals: npt.NDArray[np.float64], window_s: float, windows: int) -> npt.NDArray[np.int64]:

@@ -55,6 +55,8 @@ AZURE_2023 = f"{RAW}/Azure/AzurePublicDataset/790921015d50dd6aae7f7e47f39ba0e235
 AZURE_2024 = "https://github.com/Azure/AzurePublicDataset/releases/download/dataset-llm-2024"
 AZURE_2025 = f"{RAW}/Azure/AzurePublicDataset/a77ce7bd32fdbe2c014876df736848f91548bafa/data"
 BURSTGPT = "https://github.com/HPMLL/BurstGPT/releases/download/v2.0"
+BAILIAN = "https://github.com/alibaba-edu/qwen-bailian-usagetraces-anon/raw/0b4273a1d8a83935b9d9356e78f95c31f2ac64cf"
+TRACELAB = "https://github.com/uw-syfi/TraceLab/releases/download/v2026-06-08-syfi-trace"
 APACHE, CC_BY = "Apache-2.0", "CC-BY-4.0"
 
 TRACES = (
@@ -81,9 +83,18 @@ TRACES = (
           "44bf5942b03fca42c01a226a545ad3a750ec62688faecd67b6831c56a8928bf7", 144_819_209, CC_BY),
     Trace("burstgpt-3", f"{BURSTGPT}/BurstGPT_3.csv",
           "2299986a07388aa303ec2c41d1131e756db650a39ed6ef9dfe7cc3d7f9a43b8f", 231_682_327, CC_BY),
+    Trace("qwen-bailian-coder", f"{BAILIAN}/qwen_coder_blksz_16.jsonl",
+          "3d74974cebb7bccb69b1ca6ea210a44d9a3033443c0271ed015327284dea1aff", 132_054_902, APACHE),
+    Trace("qwen-bailian-thinking", f"{BAILIAN}/qwen_thinking_blksz_16.jsonl",
+          "41ac36d9d1b54d084eeb6b05e9d142ba9d02f8bf79cfc9fff418d8ab7cdee906", 27_901_454, APACHE),
+    Trace("ragpulse", f"{RAW}/flashserve/RAGPulse/99a62769a91d5ebd17a2d4ddbbc88c1d16edc0e8/data/0_trace.jsonl",
+          None, None, "MIT"),
+    Trace("tracelab", f"{TRACELAB}/syfi_coding_trace.jsonl.gz",
+          "9d265eae69a31cae203848bea936f018148eed7ca8bf56050c5abe96da0b4e6b", None, CC_BY),
 )  # fmt: skip
-"""Digests: of BurstGPT 1 and 2 from the Git LFS pointers in its repository, of Mooncake's conversation trace from a
-copy of the file; of the others as several people who downloaded the files, independently of each other, give them."""
+"""Digests: of BurstGPT 1 and 2 and of Bailian's from the Git LFS pointers in their repositories, of TraceLab as its
+authors give it, of Mooncake's conversation trace from a copy of the file; of the others as several people who
+downloaded the files, independently of each other, give them."""
 
 
 class FetchError(Exception):

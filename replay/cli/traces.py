@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -103,14 +104,21 @@ def ingest(
 
 @cli.command()
 @click.argument("trace")
+@click.option("--plot", metavar="FILE.png", help="Draw it on a page as well.")
 @json_option
-def describe(trace: str, as_json: bool) -> None:
+def describe(trace: str, plot: str | None, as_json: bool) -> None:
     """Show what a trace (or a log) holds: rates, lengths, outcomes, phases, and what it cannot show."""
     from replay.describe import as_dict
     from replay.describe import describe as figures
+    from replay.files import write_whole
     from replay.ingest import read_trace
 
-    description = figures(read_trace(trace))
+    read = read_trace(trace)
+    description = figures(read)
+    if plot is not None:
+        from replay.report.trace_plot import trace_png
+
+        write_whole(plot, trace_png(read, description, Path(trace).name))
     click.echo(json.dumps(as_dict(description), indent=1) if as_json else description.text())
 
 
@@ -136,10 +144,11 @@ def formats(action: str, name: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(known))
         return
+    width = max(map(len, known)) + 2
     for key, said in known.items():
-        click.echo(f"{key:12}{said['describes']}")
+        click.echo(f"{key:{width}}{said['describes']}")
         if key != "synthetic":
-            click.echo("".join(f"{'':12}  --option {k}={v}\n" for k, v in said["options"].items()), nl=False)
+            click.echo("".join(f"{'':{width}}  --option {k}={v}\n" for k, v in said["options"].items()), nl=False)
         elif action == "show":
             click.echo(synthetic_text(said))
 

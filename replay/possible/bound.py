@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from replay.engine import state as st
 from replay.engine.setup import column, new_state
 from replay.engine.simulate import idle_e2e_s
 from replay.policies.knobs import Policy
+from replay.possible.arrivals import Arrivals, arrivals_of
 from replay.possible.fluid import most_jobs
 from replay.possible.needs import Needs, needs_of
 from replay.possible.patience import patience_s, slo_s
@@ -76,21 +78,24 @@ def most_calls(
     Raises BadConfig for engines that cannot be one fleet.
     """
     engines = list(engines)
-    needs = needs_of(calls, engines)
-    windows = windows_of(calls, policies, engines, needs, slo, until_s)
+    arrivals = arrivals_of(calls)
+    needs = needs_of(calls, engines, arrivals.earliest_s)
+    windows = windows_of(calls, policies, engines, needs, arrivals, slo, until_s)
     eligible = eligible_calls(calls, policies[0], engines) & ~needs.too_long
     cut_short = any(policy.cancellation.detection == "oracle" for policy in policies)
     return [bound(needs, windows, engines, group & eligible, cut_short) for group in groups]
 
 
 def eligible_calls(calls: pa.Table, policy: Policy, engines: list[Profile]) -> Mask:
-    """Calls whose users would stay for the answer of an idle engine, by the engine's own measure."""
-    leaves = column(calls, "user_cancel_s", np.inf, np.float64)
-    if np.isinf(leaves).all():
+    """Calls whose users would stay for the whole answer of an idle engine, by the engine's own measure."""
+    leaves = column(calls, "user_cancel_s", np.inf, np.float64), column(calls, "user_cancel_tokens", 0, np.int64)
+    if np.isinf(leaves[0]).all() and not leaves[1].any():
         return np.ones(calls.num_rows, bool)
     state = new_state(calls, policy, engines, 0)
     idle_s, travel_s = idle_e2e_s(state)
-    stays: Mask = state.calls["leaves_at"] - state.calls["arrival"] > idle_s + travel_s
+    tokens = state.calls["leaves_tokens"]
+    reads_all = (tokens <= 0) | (tokens >= state.calls["output"]) | (state.calls["stream"] != st.STREAMED)
+    stays: Mask = reads_all & (state.calls["patience"] > idle_s + travel_s)
     return stays
 
 
@@ -99,15 +104,19 @@ def windows_of(
     policies: Sequence[Policy],
     engines: list[Profile],
     needs: Needs,
+    arrivals: Arrivals,
     slo: float | None,
     until_s: float,
 ) -> Windows:
-    """From when to when each call can be worked on: it travels to the engine first, and its response travels back."""
+    """From when to when each call can be worked on: it travels to the engine first, and its response travels back.
+
+    A call that moves may come as late as it likes, and has no end of its own.
+    """
     network = min(p.network.client_gateway_s + p.network.gateway_engine_s for p in policies)
     travel = network + 0.5 * min(p.api_server_s for p in engines)
-    arrival = column(calls, "arrival_s", 0.0, np.float64)
-    patience = patience_s(calls, policies)
-    on_time = np.minimum(patience, slo_s(calls, policies, slo))
+    arrival = arrivals.earliest_s
+    patience = np.where(arrivals.moves, np.inf, patience_s(calls, policies))
+    on_time = np.where(arrivals.moves, np.inf, np.minimum(patience, slo_s(calls, policies, slo)))
     slack = 1e-9 * (1.0 + arrival)  # sums of times are rounded otherwise in the engine
     ends = [np.minimum(arrival + wait, until_s) - travel + slack for wait in (patience, on_time)]
     return Windows(needs.arrival_s + travel, *ends)

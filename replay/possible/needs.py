@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from replay.engine import state
 from replay.engine.identity import BlockKeys, block_keys, content_keys
-from replay.engine.setup import agreed, call_array
-from replay.policies.knobs import Gateway, Policy
+from replay.engine.setup import agreed, call_array, coalescing_keys
+from replay.policies.knobs import Policy
 from replay.possible.prices import Prices
 from replay.profiles.profile import EngineSettings, Profile
 
@@ -90,26 +90,29 @@ class Needs:
         return np.where(self.shared_by > 1, 0.0, alone)
 
 
-def needs_of(calls: pa.Table, engines: list[Profile]) -> Needs:
-    """What each call of a trace needs on a fleet of `engines`. Raises BadConfig."""
+def needs_of(calls: pa.Table, engines: list[Profile], earliest_s: Floats) -> Needs:
+    """What each call of a trace needs on a fleet of `engines`, were it to arrive at `earliest_s`. Raises BadConfig."""
     engine = agreed(engines)
     caching = engine.prefix_caching
     keys = block_keys(calls, engine.block_size) if caching else content_keys(calls.num_rows)
-    array = call_array(calls, Policy(name="any", gateway=Gateway(coalesce=True)), engine, keys)
+    array = call_array(calls, Policy(name="any"), engine, keys)
+    order = np.argsort(earliest_s, kind="stable")
+    back = np.argsort(order, kind="stable")
+    first, count, same = groups(array[order], response_keys(calls)[order])
+    first_of, shared_by, alike = order[first][back], count[back], same[back]
     prompt, outputs = array["prompt"].astype(np.int64), array["output"].astype(np.int64) - 1
     largest = max(p.engine.max_num_batched_tokens for p in engines)
-    first_of, shared_by, alike = groups(array)
-    cached, lonely = (
-        shared_blocks(array, keys, engine) if caching else (np.zeros_like(prompt), np.ones(len(prompt), bool))
-    )
-    # An execution may be that of any call that shares it: where prompts differ, only what is left without one counts.
-    hittable = (prompt - 1) // engine.block_size * engine.block_size if caching else np.zeros_like(prompt)
-    cached = np.where(alike, cached, hittable)
+    hittable = (prompt - 1) // engine.block_size * engine.block_size
+    cached, lonely = np.zeros_like(prompt), np.ones(len(prompt), bool)
+    if caching:
+        known, alone = shared_blocks(array[order], keys, order, hittable[order], engine)
+        # An execution may be that of any call that shares it: where prompts differ, only what no cache holds counts.
+        cached, lonely = np.where(alike, known[back], hittable), alone[back]
     fresh = prompt - cached
     # A chunk may compute blocks of two calls; the row of a prompt's last tokens is the call's alone in any case.
     chunks = np.where(lonely & alike, -(-fresh // largest), 1)
     needs = Needs(
-        arrival_s=array["arrival"][first_of],
+        arrival_s=earliest_s[first_of],
         shared_by=shared_by,
         too_long=array["status"] == state.TOO_LONG,
         prompt=prompt,
@@ -123,9 +126,24 @@ def needs_of(calls: pa.Table, engines: list[Profile]) -> Needs:
     return needs if alike.all() else cheapest_of_groups(needs, first_of, alike)
 
 
-def groups(array: npt.NDArray[Any]) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
-    """For each call: the first with its coalescing key, how many have it, and whether all of those ask the same."""
-    _, first, group, count = np.unique(array["key"], return_index=True, return_inverse=True, return_counts=True)
+def response_keys(calls: pa.Table) -> Ints:
+    """Equal numbers for calls that some gateway could answer with one response, by key or by content, or by others."""
+    by_content = coalescing_keys(calls, "content")
+    either = coalescing_keys(calls, "key_or_content")
+    if np.array_equal(by_content, either):
+        return by_content
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    shift = int(by_content.max(initial=0)) + 1
+    size = shift + int(either.max(initial=0)) + 1
+    edges = coo_matrix((np.ones(len(either), bool), (by_content, either + shift)), shape=(size, size))
+    return np.asarray(connected_components(edges, directed=False)[1], dtype=np.int64)[by_content]
+
+
+def groups(array: npt.NDArray[Any], keys: Ints) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+    """For each call: the first with its key, how many have it, and whether all of those ask the same."""
+    _, first, group, count = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
     same = np.ones(len(first), bool)
     for name in ("content", "prompt", "output"):
         np.logical_and.at(same, group, array[name] == array[name][first][group])
@@ -133,27 +151,30 @@ def groups(array: npt.NDArray[Any]) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
 
 
 def shared_blocks(
-    array: npt.NDArray[Any], keys: BlockKeys, engine: EngineSettings
+    array: npt.NDArray[Any], keys: BlockKeys, rows: Ints, hittable: Ints, engine: EngineSettings
 ) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """Prompt tokens of each call in full blocks that a call before it has as well; and whether no later one has any.
 
-    Chained blocks are known up to some place, and not beyond. The last token of a prompt is always computed.
+    `array` is in the order of earliest arrival, `rows` where its calls stand in `keys`, `hittable` what a cache may
+    hold of each prompt: all full blocks, but never its last token. Chained blocks are known up to some place, and not
+    beyond.
     """
-    n, size = len(array), engine.block_size
-    callers = np.repeat(np.arange(n), keys.number)
-    used = keys.keys[: len(callers)]
+    n = len(array)
+    number = keys.number[rows]
+    callers = np.repeat(np.arange(n), number)
+    place = np.arange(len(callers)) - np.repeat(np.cumsum(number) - number, number)
+    used = keys.keys[np.repeat(keys.first[rows], number) + place]
     first_holder = np.full(keys.content_base + 1, n, np.int64)
     last_holder = np.full(keys.content_base + 1, -1, np.int64)
     first_holder[used[::-1]] = callers[::-1]
     last_holder[used] = callers
-    hashed = np.bincount(callers[first_holder[used] < callers], minlength=n)
+    hashed = np.bincount(callers[first_holder[used] < callers], minlength=n) * engine.block_size
     later = np.bincount(callers[last_holder[used] > callers], minlength=n) > 0
     _, first_with, content, times = np.unique(
         array["content"], return_index=True, return_inverse=True, return_counts=True
     )
-    full = (array["prompt"].astype(np.int64) - 1) // size
     repeats = first_with[content] < np.arange(n)  # all blocks of such a prompt are known, with a hash or without
-    return np.where(repeats, full, np.minimum(hashed, full)) * size, ~later & (times[content] == 1)
+    return np.where(repeats, hittable, np.minimum(hashed, hittable)), ~later & (times[content] == 1)
 
 
 def before_chunks(prompt: Ints, chunks: Ints, largest: int) -> Floats:

@@ -13,18 +13,23 @@ from replay.engine.state import UNKNOWN, WHOLE
 from replay.policies.knobs import Client, Policy
 
 Floats = npt.NDArray[np.float64]
+SUMMED = 1_000
+"""Waits that are added up one by one; those after them are taken to be the longest that there are."""
 
 
 def longest_waits(client: Client) -> float:
     """Seconds that a client spends between its attempts at most: all waits, without jitter."""
-    total, wait = 0.0, client.backoff_base_s
+    terms, total, waited = 1.0, 0.0, 0.0
+    longest = max(client.backoff_cap_s, client.backoff_floor_s) if client.backoff_base_s > 0 else client.backoff_floor_s
     for retry in range(1, client.max_attempts):
-        grows = client.backoff_factor > 1.0 and 0.0 < wait < client.backoff_cap_s
-        if not grows:
-            return total + (client.max_attempts - retry) * min(wait, client.backoff_cap_s)
-        total += wait
-        wait *= client.backoff_factor
-    return total
+        total += terms
+        grown = total if client.backoff_grows == "by_sum" else terms
+        wait = max(min(client.backoff_base_s * grown, client.backoff_cap_s), client.backoff_floor_s)
+        if wait >= longest or retry == SUMMED:
+            return waited + longest * (client.max_attempts - retry)
+        waited += wait
+        terms *= client.backoff_factor
+    return waited
 
 
 def waits_s(calls: pa.Table, policy: Policy) -> Floats:
@@ -38,7 +43,7 @@ def waits_s(calls: pa.Table, policy: Policy) -> Floats:
     if client.timeout_kind != "total":
         in_one_piece = column(calls, "stream", UNKNOWN, np.int8) == WHOLE
         waits = np.where(in_one_piece, waits, np.inf)
-    return waits
+    return waits if client.deadline_s is None else np.minimum(waits, client.deadline_s)
 
 
 def patience_s(calls: pa.Table, policies: Sequence[Policy]) -> Floats:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from replay.policies.catalogue import RESULT_TTL_S, merged
+from replay.policies.catalogue import CODEL_TARGET_S, HELD_BEYOND_STEPS, RESULT_TTL_S, THROTTLE_WINDOW_S, merged
 from replay.policies.knobs import Policy
 
 Who = Literal["client", "gateway", "engine"]
@@ -80,6 +80,11 @@ def where(applies: Callable[[Present], bool], steps: Steps) -> Steps:
     return lambda now: steps(now) if applies(now) else []
 
 
+def held(**knobs: Any) -> dict[str, Any]:
+    """Knobs of a gateway that holds what its engines have no room for."""
+    return {"admission": {"hold_beyond_steps": HELD_BEYOND_STEPS, **knobs}}
+
+
 def nested(key: str, value: Any) -> dict[str, Any]:
     """A dotted key as nested settings."""
     for part in reversed(key.split(".")):
@@ -105,10 +110,27 @@ CHANGES: tuple[Change, ...] = (
     Change("routing", "gateway", "config", "which replica a request goes to",
            where(lambda now: now.replicas > 1,
                  to("gateway.routing", "least_outstanding", "power_of_two", "prefix_affinity", "session"))),
+    Change("queue", "gateway", "config", "how many requests may wait at an engine",
+           to("admission.max_queued_requests", 16, 64, 256)),
+    Change("deadline_s", "client", "config", "how long a client goes on with a call in all",
+           times("client.deadline_s", lambda now: now.timeout_s, 1.0, 2.0)),
     Change("budget", "client", "code", "retries draw from a bucket that calls fill",
-           as_one(_={"budget": {}}, tenth={"budget": {"deposit_per_call": 0.1}})),
+           as_one(_={"budget": {}}, finagle={"budget": "finagle"}, grpc={"budget": "grpc"}, envoy={"budget": "envoy"},
+                  aws={"budget": "aws"})),
+    Change("throttle", "client", "code", "clients hold back their own attempts while too few succeed",
+           as_one(_={"throttle": {"window_s": THROTTLE_WINDOW_S}})),
+    Change("hedge", "client", "code", "an attempt without a token gets a second one beside it",
+           times("client.hedge_after_s", lambda now: now.timeout_s, 0.5)),
     Change("join_retries", "gateway", "code", "a retry joins the request that it repeats, and results are kept",
            as_one(_={"gateway": {"coalesce": True, "result_ttl_s": RESULT_TTL_S}})),
+    Change("shed", "gateway", "code", "requests are held, and refused when their answer would be too late",
+           as_one(attempt=held(shed="attempt"), call=held(shed="call"))),
+    Change("codel_queue", "gateway", "code", "requests are held, and some refused while they wait too long (CoDel)",
+           as_one(_=held(codel_target_s=CODEL_TARGET_S))),
+    Change("newest_first", "gateway", "code", "requests are held, and the newest goes first while many wait",
+           as_one(_=held(order="adaptive_lifo"))),
+    Change("retries_last", "gateway", "code", "requests are held, and retries go after fresh calls",
+           as_one(_={"gateway": {"retries": "last"}, **held()})),
     Change("notice_cancels", "engine", "code", "when the engine notices that a client has left",
            where(lambda now: now.notices != "push", to("cancellation.detection", "push"))),
 )  # fmt: skip

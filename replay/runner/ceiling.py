@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from replay.censoring import Drawn
-from replay.engine.setup import column, timeouts
+from replay.engine.setup import timeouts
 from replay.phases import Phase
 from replay.policies.knobs import Policy
-from replay.possible import Possible, most_calls
+from replay.possible import Possible, arrivals_of, most_calls
 from replay.runner.cells import Cell, traffic
 
 Mask = npt.NDArray[np.bool_]
@@ -51,8 +51,7 @@ def possible_table(
         same = (cell.profile_key, cell.fleet.name, cell.partition, cell.seed if drawn != Drawn() else None)
         if same not in known:
             counted = calls_that_count(calls, policies, slo_s, until_s, warmup_s)
-            arrivals = column(calls, "arrival_s", 0.0, np.float64)
-            groups = [counted, *(counted & phase.holds(arrivals) for phase in named)]
+            groups = [counted, *(counted & may_arrive(calls, phase) for phase in named)]
             until = math.inf if until_s is None else until_s
             known[same] = most_calls(calls, policies, cell.engines, groups, slo_s, until)
         place = (cell.profile_key, cell.fleet.name, cell.seed)
@@ -78,12 +77,19 @@ def one_for_each_fleet(cells: Sequence[Cell]) -> Iterator[Cell]:
             yield cell
 
 
+def may_arrive(calls: pa.Table, phase: Phase) -> Mask:
+    """Calls that arrive in a phase, or may under some policy: a turn that waits for another may come later."""
+    arrivals, moves = arrivals_of(calls)
+    soon_enough: Mask = arrivals < (math.inf if phase.end_s is None else phase.end_s)
+    return np.where(moves, soon_enough, phase.holds(arrivals))
+
+
 def calls_that_count(
     calls: pa.Table, policies: Sequence[Policy], slo_s: float | None, until_s: float | None, warmup_s: float
 ) -> Mask:
     """Calls that the figures count under some policy: after the warm-up, and not too close to a cut (`views.sql`)."""
-    arrivals = column(calls, "arrival_s", 0.0, np.float64)
-    counted: Mask = arrivals >= warmup_s
+    arrivals, moves = arrivals_of(calls)
+    counted: Mask = moves | (arrivals >= warmup_s)
     if until_s is not None:
         waits = np.min([timeouts(calls, policy.client) for policy in policies], axis=0)
         waits = np.where(np.isinf(waits), 0.0, waits)

@@ -200,6 +200,6 @@ def test_only_what_may_ask_for_text_is_a_request(method: str | None, path: str |
 def test_codes_say_who_gave_up() -> None:
     assert outcome(499) == outcome("0") == ("cancelled", "client_disconnect")
     assert outcome(504)[0] == outcome(524)[0] == "timeout"
-    assert [outcome(code)[0] for code in (200, 302, 404, 429, 500, 503, None, "x")] == [
-        "ok", "ok", "rejected", "rejected", "error", "rejected", "unknown", "unknown"
+    assert [outcome(code)[0] for code in (200, 302, 404, 429, 500, 503, None, "x", -1, 7)] == [
+        "ok", "ok", "rejected", "rejected", "error", "rejected", "unknown", "unknown", "unknown", "unknown"
     ]  # fmt: skip

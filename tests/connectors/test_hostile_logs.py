@@ -26,6 +26,7 @@ from replay.errors import UserError
 from tests.connectors.examples import FORMAT_OF, WITH_BAD_ROWS
 from trace_schema.attempts import ATTEMPTS
 
+PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
 OPTIONS = {"servegen": {"prompt_tokens": 9, "output_tokens": 9}}
 """What a format needs beside its file."""
 MADE = ("servegen",)
@@ -126,8 +127,10 @@ JSON_LINES = [example for example in BY_LINE if is_json(example)]
 IDS = lambda example: f"{example.parent.name}/{example.name}"  # noqa: E731
 
 
-def test_every_format_has_an_example() -> None:
+def test_every_format_has_an_example_and_a_section_of_its_page() -> None:
     assert {*BUILT_IN} - {"parquet"} == {*FORMAT_OF.values()}
+    headings = re.findall(r"^## (.*)$", PAGE.read_text(), re.MULTILINE)
+    assert {*BUILT_IN} <= {name for heading in headings for name in heading.split(", ")}
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=IDS)

@@ -266,7 +266,7 @@ def test_a_dynamo_event_of_a_tool_is_no_request(tmp_path: Path) -> None:
     path.write_bytes(json.dumps(tool).encode() + b"\n" + (TRACES / path.name).read_bytes())
     report = ingest([str(path)]).report
     assert report is not None
-    assert report.files[0].dropped == {"an event 'tool_end', which is no request_end": (1, [1])}
+    assert report.files[0].dropped == {"an event of a tool, not of a request": (1, [1])}
     assert report.files[0].rows_emitted == 4
 
 
@@ -319,7 +319,11 @@ BAD = [
     ("mooncake.jsonl", json_row(hash_ids=[1, 2, 3, 4]), "hash_ids are not as many as the prompt has blocks"),
     ("mooncake.jsonl", b"TIMESTAMP,ContextTokens,GeneratedTokens", "not a JSON object"),
     ("mooncake.jsonl", b"\x00\xff\x01", "not a JSON object"),
-    ("qwen_bailian.jsonl", changed("qwen_bailian.jsonl", hash_ids=[1]), "hash_ids are not as many as the prompt has"),
+    (
+        "qwen_bailian.jsonl",
+        changed("qwen_bailian.jsonl", hash_ids=[1, 2, 3, 4, 5]),
+        "hash_ids are not as many as the prompt has",
+    ),
     ("qwen_bailian.jsonl", changed("qwen_bailian.jsonl", timestamp=-1), "arrival_s is negative"),
     ("qwen_bailian.jsonl", changed("qwen_bailian.jsonl", chat_id="a"), "Expected `int | null`"),
     ("qwen_bailian.jsonl", changed("qwen_bailian.jsonl", input_length=2**63, hash_ids=None), "is too large"),
@@ -350,6 +354,15 @@ def test_a_bad_row_is_dropped_alone_and_named(tmp_path: Path, name: str, row: by
     assert reason in found
     assert (count, rows) == (1, [5 if name.endswith("jsonl") else 6])
     assert (file.rows_emitted, file.rows_read) == (4, 5)
+
+
+def test_equal_offences_in_different_places_are_one_reason(tmp_path: Path) -> None:
+    path = tmp_path / "mooncake.jsonl"
+    wrong = [[*[1] * k, "x"] for k in range(30)]
+    path.write_bytes((TRACES / path.name).read_bytes() + b"".join(json_row(hash_ids=one) + b"\n" for one in wrong))
+    report = ingest([str(path)]).report
+    assert report is not None
+    assert [count for count, _ in report.files[0].dropped.values()] == [30]
 
 
 @pytest.mark.parametrize("name", TRACE_FORMATS)

@@ -18,6 +18,7 @@ from replay.policies.knobs import Policy
 from replay.profiles.loader import find_profile
 from trace_schema.check import check_calls
 
+H100 = "h100-sxm/llama-3.1-8b/tp1/bf16/vllm"
 CHAT = {
     "calls": 5_000,
     "session_turns": "geometric:mean=5",
@@ -100,9 +101,7 @@ def test_a_session_ends_before_its_prompt_grows_too_long() -> None:
 
 def test_an_engine_finds_what_was_said_in_its_cache() -> None:
     calls = synthetic.calls("chat", calls=600, rate_per_s=0.5, prompt_tokens=400, output_tokens=10)
-    results = replay.simulate(
-        calls, resolve("cancel", Policy(name="base")), find_profile("h100-sxm/llama-3.1-8b/tp1/bf16/vllm")
-    )
+    results = replay.simulate(calls, resolve("cancel", Policy(name="base")), find_profile(H100))
     cached = results.executions.sort_by("call_id")["cached_prompt_tokens"].to_numpy()
     prompt, turn = calls["prompt_tokens"].to_numpy(), calls["turn"].to_numpy()
     previous = calls["previous_call_id"].to_pylist()
@@ -110,3 +109,26 @@ def test_an_engine_finds_what_was_said_in_its_cache() -> None:
     found = [cached[k] / (prompt[previous[k]] // BLOCK_TOKENS * BLOCK_TOKENS) for k in later]
     assert np.mean(found) > 0.95
     assert cached[turn == 0].max() <= 800
+
+
+def test_a_turn_of_a_closed_loop_comes_when_its_user_has_thought_about_the_answer() -> None:
+    calls = synthetic.calls("chat", calls=300, rate_per_s=1.0)
+    for policy in ("cancel", "no_cancel"):
+        results = replay.simulate(calls, resolve(policy, Policy(name="base")), find_profile(H100)).calls
+        assert results["call_id"].equals(calls["call_id"])
+        previous = calls["previous_call_id"].to_numpy(zero_copy_only=False)
+        later = np.flatnonzero(~np.isnan(previous))
+        ended = results["end_s"].to_numpy()[previous[later].astype(np.int64)]
+        thought = calls["think_time_s"].to_numpy(zero_copy_only=False)[later]
+        assert results["arrival_s"].to_numpy()[later] == pytest.approx(ended + thought)
+
+
+def test_users_who_leave_by_tokens_leave_with_so_many() -> None:
+    calls = synthetic.calls("poisson", calls=300, user_cancel_rate=0.5, user_cancel_tokens=20, stream_share=0.5)
+    results = replay.simulate(calls, resolve("cancel", Policy(name="base")), find_profile(H100))
+    leaves = np.asarray(calls["user_cancel_tokens"].is_valid()) & (calls["output_tokens"].to_numpy() > 25)
+    outcome = np.asarray(results.calls["outcome"])
+    assert set(outcome[leaves]) == {"cancelled"}
+    assert set(outcome[np.asarray(calls["user_cancel_tokens"].is_null())]) == {"delivered"}
+    written = results.executions.sort_by("call_id")["computed_output_tokens"].to_numpy()
+    assert written[leaves].max() <= 25

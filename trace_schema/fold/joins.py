@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trace_schema.columns import is_empty, words
-from trace_schema.fold.pairs import EARLY_S, Pairing, Pauses, followed_share
-from trace_schema.fold.units import FAILED, Ints, Mask, keys_of, units_of
+from trace_schema.fold.pairs import EARLY_S, Pairing, Pairs, followed_share
+from trace_schema.fold.units import FAILED, Ints, Mask, coarseness, keys_of, units_of
 
 RETRY_WINDOW_S = 9.0
 """From the end of an attempt to its retry: clients wait at most 8 s (openai-python), and the network takes its time."""
@@ -98,16 +98,30 @@ class Joining:
         self.source: Words = np.full(self.units.number, None, object)
         self.certainty: Words = np.full(self.units.number, None, object)
         self.caller = [name for name in (*CALLER, "model") if not is_empty(attempts[name])]
+        self.early_s = max(EARLY_S, coarseness(self.units.end))
         self.sizes_tell: bool | None = None
 
-    def take(self, rule: str, sure: str, keys: Ints, heads: Mask, window_s: tuple[float, float],
-             tails: Mask | None = None, pauses: Pauses | None = None) -> None:  # fmt: skip
-        """Join those of `heads` that repeat one of `tails` (else, of those that failed) with their key."""
-        tails = self.units.failed if tails is None else tails
-        for head, tail, alone in self.pairing.pairs(keys, heads, tails, window_s, pauses):
-            self.units.before[head] = tail
-            self.units.claimed[tail] = True
-            self.source[head], self.certainty[head] = rule, sure if alone else "ambiguous"
+    def take(self, rule: str, sure: str, keys: Ints, heads: Mask, window_s: tuple[float, float]) -> None:
+        """Join those of `heads` that repeat a failed unit of their key (by attempt)."""
+        units = self.units
+        self.note(rule, sure, self.pairing.pairs(keys[units.head], keys[units.tail], heads, units.failed, window_s))
+
+    def take_counted(self, rule: str, sure: str, keys: Ints, late_s: float) -> None:
+        """Join retries by their count: to what has their key, and a count one less, or none, which is as good as 0."""
+        units = self.units
+        most = int(np.nanmax(units.count, initial=0.0)) + 2
+        head_keys, tail_keys = keys[units.head], keys[units.tail]
+        counted = np.nan_to_num(units.count).astype(np.int64)
+        head_keys = np.where(head_keys < 0, -1, head_keys * most + counted - 1)
+        tail_keys = np.where(tail_keys < 0, -1, tail_keys * most + np.nan_to_num(units.tail_count).astype(np.int64))
+        # What is known to be repeated failed, whether the log says so or says nothing.
+        window_s = (self.rules.retry_window_s, late_s)
+        self.note(rule, sure, self.pairing.pairs(head_keys, tail_keys, units.count > 0, ~units.answered, window_s))
+
+    def note(self, rule: str, sure: str, pairs: Pairs) -> None:
+        """Remember by which rule pairs were found."""
+        self.source[pairs.heads] = rule
+        self.certainty[pairs.heads] = np.where(pairs.alone, sure, "ambiguous")
 
     def by_ids(self) -> None:
         """Rule 2."""
@@ -117,36 +131,21 @@ class Joining:
             ("trace id", "trace_id", self.rules.retry_window_s),
         ):
             if not is_empty(self.attempts[name]):
-                self.take(rule, "certain", keys_of(self.attempts, [name], []), anyone, (EARLY_S, late))
+                self.take(rule, "certain", keys_of(self.attempts, [name], []), anyone, (self.early_s, late))
 
     def by_count(self) -> None:
         """Rule 3."""
-        marked = self.units.count > 0
-        if not marked.any():
-            return
-        # What is known to be repeated failed, whether the log says so or says nothing.
-        tails = ~self.units.answered
         window = self.rules.retry_window_s
-        contents = [name for name in CONTENTS if self.differs(name)]
-        ways = [(self.content_keys(name), "retry count", "certain") for name in contents]
-        if self.rules.infer:
-            ways.append((keys_of(self.attempts, [], self.caller), "retry count alone", "inferred"))
+        contents = [self.content_keys(name) for name in CONTENTS if self.differs(name)]
         for late in (window, max(window, RETRY_AFTER_MOST_S)):
-            for keys, rule, sure in ways:
-                if late == window or sure == "certain":
-                    self.take(
-                        rule,
-                        sure,
-                        keys,
-                        marked,
-                        (window, late),
-                        tails,
-                        self.pairing.pauses(keys, marked, tails, window),
-                    )
+            for keys in contents:
+                self.take_counted("retry count", "certain", keys, late)
+        if self.rules.infer:
+            self.take_counted("retry count alone", "inferred", keys_of(self.attempts, [], self.caller), window)
 
     def by_guess(self) -> None:
         """Rules 4 and 5. A count of 0 says that no client library tried before; the code around it may have."""
-        window = (EARLY_S, self.rules.retry_window_s)
+        window = (self.early_s, self.rules.retry_window_s)
         if not is_empty(self.attempts["body_hash"]):
             unmarked = ~(self.units.count > 0)
             self.take("body hash", "inferred", self.content_keys("body_hash"), unmarked, window)

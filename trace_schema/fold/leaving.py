@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from trace_schema.fold.clients import common_timeout
 from trace_schema.fold.groups import Groups, having
-from trace_schema.fold.units import Floats, Mask, numeric
+from trace_schema.fold.units import Floats, Mask, coarseness, numeric
 
 CLUSTER_LEAST = 3
 """Cancelled durations that make a cluster."""
@@ -130,12 +130,3 @@ def clusters(seconds: Floats) -> list[Cluster]:
         found.append(cluster)
         rest = rest[~cluster.holds(rest)]
     return found
-
-
-def coarseness(seconds: Floats) -> float:
-    """The step in which durations are written, 1 or 0.1 s; 0 where it is finer, or too few differ to tell."""
-    values = np.unique(seconds)
-    if len(values) < CLUSTER_LEAST:
-        return 0.0
-    whole = (step for step in (1.0, 0.1) if np.all(np.abs(values / step - np.round(values / step)) < 1e-6))
-    return next(whole, 0.0)

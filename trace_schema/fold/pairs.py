@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +14,23 @@ EARLY_S = 0.05
 """A retry may seem to begin so long before its predecessor's end, which is logged later."""
 BYTES_APART_MOST = 64.0
 """By how much a retry's request may be longer: its headers count."""
-NEAR_MOST = 256
+NEAR_MOST = 128
+"""Tails that are looked at for a head, around the usual pause before it: a busy log without callers has thousands."""
 PAUSE_SPREAD = 1.0 / 3.0
 """openai-python draws a pause from the last quarter below its longest: the shortest is a third less."""
-Pauses = dict[float, float]
-"""The usual pause before a retry, in seconds, by its count."""
+PAUSES_LEAST = 5
+"""Retries of which the pause is known, from which it is for others."""
+SAMPLED = 1000
+"""Heads by which the usual pause is found where none is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Heads and the tails that they repeat; whether no other would have fitted."""
+
+    heads: Ints
+    tails: Ints
+    alone: Mask
 
 
 class Pairing:
@@ -35,94 +46,123 @@ class Pairing:
         size = numeric(attempts, "request_bytes")
         self.bytes_head, self.bytes_tail = size[units.head], size[units.tail]
 
-    def differ(self, head: int, tail: int) -> bool:
-        """Whether what is known of both says that they are not the same request."""
-        if any(own[head] >= 0 and other[tail] >= 0 and own[head] != other[tail] for own, other in self.told):
-            return True
-        return self.bytes_apart(head, tail) > BYTES_APART_MOST
+    def pairs(self, head_keys: Ints, tail_keys: Ints, heads: Mask, tails: Mask, window_s: tuple[float, float]) -> Pairs:
+        """The tail of equal key (by unit; -1: none) that each head repeats, and that both are now taken.
 
-    def bytes_apart(self, head: int, tail: int) -> float:
-        apart = abs(self.bytes_head[head] - self.bytes_tail[tail])
-        return 0.0 if np.isnan(apart) else float(apart)
-
-    def pairs(
-        self,
-        keys: Ints,
-        heads: Mask,
-        tails: Mask,
-        window_s: tuple[float, float],
-        pauses: Pauses | None = None,
-    ) -> Iterator[tuple[int, int, bool]]:
-        """(head, tail, whether no other tail would have fitted) of equal keys (by attempt), in order of time.
-
-        A head begins at most `window_s` before and after its tail ends; of several, the one is taken whose end lies
-        nearest to it, less the pause that is usual for its retry count. Whoever asks marks both as taken before the
-        next is asked for.
-        """
-        pauses = pauses or {}
-        for head, near in self.candidates(keys, heads, tails, window_s, pauses):
-            fit = [tail for tail in near if self.fits(head, tail)]
-            if fit:
-                ended = self.units.start[head] - pauses.get(float(self.units.count[head]), 0.0)
-                distance = [(self.bytes_apart(head, tail), abs(ended - self.units.end[tail])) for tail in fit]
-                yield head, fit[distance.index(min(distance))], len(fit) == 1
-
-    def candidates(
-        self, keys: Ints, heads: Mask, tails: Mask, window_s: tuple[float, float], pauses: Pauses
-    ) -> Iterator[tuple[int, list[int]]]:
-        """Each head that is free, and the tails of its key whose end lies within the window, in order of time.
-
-        No more than `NEAR_MOST` of them, around the usual pause before it: a busy log without callers has thousands.
+        A head begins at most `window_s` before and after its tail ends. Those with one tail to choose have it first. Of
+        several, the one is taken whose size is nearest, and whose end is, less the pause that is usual for a retry of
+        its count.
         """
         units = self.units
-        free = np.flatnonzero(tails & ~units.claimed & (keys[units.tail] >= 0))
-        asking = np.flatnonzero(heads & (units.before < 0) & (keys[units.head] >= 0))
-        asking = asking[np.isin(keys[units.head[asking]], keys[units.tail[free]])]
+        free = np.flatnonzero(tails & ~units.claimed & (tail_keys >= 0))
+        asking = np.flatnonzero(heads & (units.before < 0) & (head_keys >= 0))
+        free, asking = (
+            free[np.isin(tail_keys[free], head_keys[asking])],
+            asking[np.isin(head_keys[asking], tail_keys[free])],
+        )
+        if not len(free) or not len(asking):
+            return Pairs(asking[:0], free[:0], np.zeros(0, bool))
         asking = asking[np.argsort(units.start[asking], kind="stable")]
-        free = free[np.isin(keys[units.tail[free]], keys[units.head[asking]])]
-        free = free[np.argsort(units.end[free], kind="stable")]
-        by_key: dict[int, tuple[list[float], list[int]]] = {}
-        for tail, key in zip(free.tolist(), keys[units.tail[free]].tolist(), strict=True):
-            ends, held = by_key.setdefault(key, ([], []))
-            ends.append(float(units.end[tail]))
-            held.append(tail)
-        early, late = window_s
-        for head, key in zip(asking.tolist(), keys[units.head[asking]].tolist(), strict=True):
-            ends, held = by_key[key]
-            start = float(units.start[head])
-            low, high = bisect_left(ends, start - late), bisect_right(ends, start + early)
-            if high - low > NEAR_MOST:
-                middle = bisect_left(ends, start - pauses.get(float(units.count[head]), 0.0))
-                low, high = max(low, middle - NEAR_MOST // 2), min(high, middle + NEAR_MOST // 2)
-            yield head, held[low:high]
+        free = free[np.lexsort((units.end[free], tail_keys[free]))]
+        low, high = self.reach(asking, free, head_keys, tail_keys, window_s)
+        one = high - low == 1
+        first, their = self.only(asking[one], free[low[one]])
+        self.take(first, their)
+        many = high - low > 1
+        more = self.nearest(asking[many], free, low[many], high[many], self.pauses(first, their))
+        return Pairs(
+            np.concatenate([first, more.heads]),
+            np.concatenate([their, more.tails]),
+            np.concatenate([np.ones(len(first), bool), more.alone]),
+        )
 
-    def pauses(self, keys: Ints, heads: Mask, tails: Mask, window_s: float) -> Pauses:
-        """The usual pause before a retry, by its count: where the gaps to all that come into question are densest.
+    def reach(
+        self, asking: Ints, free: Ints, head_keys: Ints, tail_keys: Ints, window_s: tuple[float, float]
+    ) -> tuple[Ints, Ints]:
+        """Of each head: the first of its tails within the window, and the one after the last."""
+        units = self.units
+        early, late = window_s
+        key, rank = np.unique(tail_keys[free], return_inverse=True)
+        origin = min(float(units.start[asking].min()), float(units.end[free].min()))
+        apart = max(float(units.start[asking].max()), float(units.end[free].max())) - origin + early + late + 1.0
+        ends = rank * apart + units.end[free] - origin
+        starts = np.searchsorted(key, head_keys[asking]) * apart + units.start[asking] - origin
+        return np.searchsorted(ends, starts - late), np.searchsorted(ends, starts + early, side="right")
+
+    def only(self, heads: Ints, tails: Ints) -> tuple[Ints, Ints]:
+        """The pairs of heads with one tail each that fit; of heads that have the same one, the first."""
+        fit = self.fits(heads, tails)
+        heads, tails = heads[fit], tails[fit]
+        _, place = np.unique(tails, return_index=True)
+        place.sort()
+        return heads[place], tails[place]
+
+    def nearest(self, heads: Ints, free: Ints, low: Ints, high: Ints, pauses: dict[float, float]) -> Pairs:
+        """Head by head, in order of time: the best of the tails that are left."""
+        units = self.units
+        found: list[tuple[int, int, bool]] = []
+        if not pauses and len(heads):
+            pauses = self.usual(heads, free, low, high)
+        for head, a, b in zip(heads.tolist(), low.tolist(), high.tolist(), strict=True):
+            ended = units.start[head] - pauses.get(float(units.count[head]), 0.0)
+            near = free[a:b]
+            if len(near) > NEAR_MOST:
+                middle = int(np.searchsorted(units.end[near], ended))
+                near = near[max(middle - NEAR_MOST // 2, 0) : middle + NEAR_MOST // 2]
+            near = near[~units.claimed[near]]
+            near = near[self.fits(np.full(len(near), head), near)]
+            if len(near):
+                order = np.lexsort((np.abs(units.end[near] - ended), self.bytes_apart(np.full(len(near), head), near)))
+                tail = int(near[order[0]])
+                self.take(np.array([head]), np.array([tail]))
+                found.append((head, tail, len(near) == 1))
+        columns = list(zip(*found, strict=True)) or [(), (), ()]
+        return Pairs(np.array(columns[0], np.int64), np.array(columns[1], np.int64), np.array(columns[2], bool))
+
+    def take(self, heads: Ints, tails: Ints) -> None:
+        self.units.before[heads] = tails
+        self.units.claimed[tails] = True
+
+    def pauses(self, heads: Ints, tails: Ints) -> dict[float, float]:
+        """The usual pause before a retry, in seconds, by its count, of pairs that are known."""
+        counts = self.units.count[heads]
+        gaps = self.units.start[heads] - self.units.end[tails]
+        of = {float(c): gaps[counts == c] for c in np.unique(counts[~np.isnan(counts)])}
+        return {count: float(np.median(seen)) for count, seen in of.items() if len(seen) >= PAUSES_LEAST}
+
+    def usual(self, heads: Ints, free: Ints, low: Ints, high: Ints) -> dict[float, float]:
+        """The usual pause where no pair is known: where the gaps to all that come into question are densest.
 
         The right gap is among those of each retry, and the others lie anywhere.
         """
-        gaps: dict[float, list[float]] = {}
-        for head, near in self.candidates(keys, heads, tails, (EARLY_S, window_s), {}):
-            held = gaps.setdefault(float(self.units.count[head]), [])
-            held += [self.units.start[head] - self.units.end[t] for t in near if self.fits(head, t)]
+        units = self.units
+        gaps: dict[float, list[Floats]] = {}
+        step = max(len(heads) // SAMPLED, 1)
+        for head, a, b in zip(heads[::step].tolist(), low[::step].tolist(), high[::step].tolist(), strict=True):
+            near = free[max(a, b - 4 * NEAR_MOST) : b]
+            near = near[self.fits(np.full(len(near), head), near)]
+            gaps.setdefault(float(units.count[head]), []).append(units.start[head] - units.end[near])
         found = {}
         for count, seen in gaps.items():
-            values = np.sort(np.maximum(seen, 0.0))
-            width = PAUSE_SPREAD * values + EARLY_S
-            inside = np.searchsorted(values, values + width, side="right") - np.arange(len(values))
-            if len(values):
-                densest = int(np.argmax(inside - len(values) * width / window_s))
+            values = np.sort(np.maximum(np.concatenate(seen), 0.0))
+            if len(values) and not np.isnan(count):
+                width = PAUSE_SPREAD * values + EARLY_S
+                inside = np.searchsorted(values, values + width, side="right") - np.arange(len(values))
+                densest = int(np.argmax(inside - len(values) * width / max(float(values[-1]), EARLY_S)))
                 found[count] = float(np.median(values[densest : densest + inside[densest]]))
         return found
 
-    def fits(self, head: int, tail: int) -> bool:
+    def fits(self, heads: Ints, tails: Ints) -> Mask:
+        """Whether each head may repeat its tail: it began later, and nothing says that they are unequal requests."""
         units = self.units
-        if units.claimed[tail] or not units.begun[tail] < units.start[head]:
-            return False
-        told = units.tail_count[tail]
-        if units.count[head] > 0 and not np.isnan(told) and told != units.count[head] - 1:
-            return False
-        return not self.differ(head, tail)
+        fit = units.begun[tails] < units.start[heads]
+        for own, other in self.told:
+            fit &= (own[heads] < 0) | (other[tails] < 0) | (own[heads] == other[tails])
+        return np.asarray(fit & ~(self.bytes_apart(heads, tails) > BYTES_APART_MOST))
+
+    def bytes_apart(self, heads: Ints, tails: Ints) -> Floats:
+        """By how much the requests of both are unequally long; 0 where one of them is not known."""
+        return np.asarray(np.nan_to_num(np.abs(self.bytes_head[heads] - self.bytes_tail[tails])))
 
 
 def followed_share(units: Units, keys: Ints, heads: Mask, window_s: tuple[float, float]) -> tuple[float, int]:

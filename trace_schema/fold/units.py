@@ -16,6 +16,8 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
+DIFFERENT_LEAST = 3
+"""Times that differ from which the step of a log's clock is known."""
 FAILED = ("cancelled", "timeout", "rejected", "error")
 
 
@@ -112,3 +114,12 @@ def numeric(attempts: pa.Table, name: str, missing: float = np.nan) -> Floats:
     if is_empty(attempts[name]):
         return np.full(attempts.num_rows, missing)
     return np.asarray(pc.fill_null(attempts[name].cast(pa.float64()), missing), dtype=np.float64)
+
+
+def coarseness(seconds: Floats) -> float:
+    """The step in which times are written, 1 or 0.1 s; 0 where it is finer, or too few differ to tell."""
+    values = np.unique(seconds[~np.isnan(seconds)])
+    if len(values) < DIFFERENT_LEAST:
+        return 0.0
+    whole = (step for step in (1.0, 0.1) if np.all(np.abs(values / step - np.round(values / step)) < 1e-6))
+    return next(whole, 0.0)

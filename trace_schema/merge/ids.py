@@ -12,12 +12,13 @@ import pyarrow as pa
 from trace_schema.columns import is_empty
 
 UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+UUID_HYPHENS = 4
 SEPARATOR = re.compile(r"[-_:/.#]")
 PARTS_MOST = 12
 """An id of more parts is looked up by its first ones."""
 SHORTEST = 6
 """A part of an id that is shorter says nothing; a whole id may be."""
-SHAPES_MOST = 4
+PLACES_MOST = 4
 OWNERS_MOST = 64
 """An id that more rows have is no id of theirs."""
 ID_COLUMNS = ("source_request_id", "engine_request_id", "retry_group")
@@ -27,7 +28,8 @@ Owners = dict[str, list[int]]
 
 def plain(name: str) -> str:
     """An id as it is compared: UUIDs with and without hyphens are equal, and so are capitals."""
-    return UUID.sub(lambda found: found[0].replace("-", ""), name.strip().lower())
+    text = name.strip().lower()
+    return UUID.sub(lambda found: found[0].replace("-", ""), text) if text.count("-") >= UUID_HYPHENS else text
 
 
 def owners_of(table: pa.Table, columns: tuple[str, ...], owner: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Owners:
@@ -49,27 +51,27 @@ class Finder:
 
     def __init__(self, owners: Owners) -> None:
         self.owners = owners
-        self.shapes: list[tuple[int, int]] = []
-        """(parts before, parts after) of ids that were found."""
+        self.places: list[tuple[int, int]] = []
+        """(characters before, characters after) of ids that were found."""
 
     def find(self, name: str) -> list[int]:
         """The owners of the longest known id within `name`."""
         text = plain(name)
-        if text in self.owners:
-            return self.owners[text]
-        cuts = [(found.start(), found.end()) for found in islice(SEPARATOR.finditer(text), PARTS_MOST)]
+        found = self.owners.get(text)
+        if found:
+            return found
+        for before, after in self.places:
+            found = self.owners.get(text[before : len(text) - after])
+            if found:
+                return found
+        cuts = [(cut.start(), cut.end()) for cut in islice(SEPARATOR.finditer(text), PARTS_MOST)]
         starts = [0, *(end for _, end in cuts)]
         ends = [*(start for start, _ in cuts), len(text)]
-        for before, after in self.shapes:
-            if before + after < len(starts):
-                owners = self.owners.get(text[starts[before] : ends[len(ends) - 1 - after]])
-                if owners:
-                    return owners
         for before, after in shapes(len(starts)):
-            part = text[starts[before] : ends[len(ends) - 1 - after]]
-            if len(part) >= SHORTEST and part in self.owners:
-                self.shapes = [(before, after), *self.shapes][:SHAPES_MOST]
-                return self.owners[part]
+            start, end = starts[before], ends[len(ends) - 1 - after]
+            if end - start >= SHORTEST and text[start:end] in self.owners:
+                self.places = [(start, len(text) - end), *self.places][:PLACES_MOST]
+                return self.owners[text[start:end]]
         return []
 
 

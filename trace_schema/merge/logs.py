@@ -13,7 +13,7 @@ from trace_schema.fold.joins import RETRY_WINDOW_S
 from trace_schema.merge.ids import owners_by_id, owners_by_trace
 from trace_schema.merge.sides import Executions, Requests, fit_of
 from trace_schema.merge.tables import Planner, merged_table, rest_of
-from trace_schema.merge.times import offset_by_durations, take_by_time, take_chains
+from trace_schema.merge.times import is_proxied, offset_by_durations, take_by_time, take_chains, take_nearest
 
 MATCHING_SHARE = 0.5
 """Share of the shorter log's rows whose ids the other has, from which both are of the same traffic."""
@@ -28,6 +28,8 @@ class MergeAccount(msgspec.Struct, frozen=True, kw_only=True):
     by_chain: int = 0
     """Tries of a request of which another one was found: a proxy's own retries."""
     by_time: int = 0
+    by_nearest: int = 0
+    """Requests behind a proxy that came together with others: the nearest is taken, and may be another's."""
     left_out: int = 0
     """Rows that belong to no request of the other log."""
     added: int = 0
@@ -43,7 +45,7 @@ class MergeAccount(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def paired_share(self) -> float:
         """Share of the shorter log's rows that were paired."""
-        return (self.by_id + self.by_trace + self.by_time) / max(min(self.rows, self.requests), 1)
+        return (self.by_id + self.by_trace + self.by_time + self.by_nearest) / max(min(self.rows, self.requests), 1)
 
 
 def merge(
@@ -64,10 +66,13 @@ def merge(
     offset = None if counts.total() else offset_by_durations(requests, executions) or 0.0
     fit = fit_of(requests, executions, offset)
     if shared_clock:
-        while given := take_by_time(requests, executions, fit):
+        proxied = is_proxied(requests, executions)
+        while given := take_by_time(requests, executions, fit, retry_window_s):
             # Each pair says more of how starts and sizes differ, and leaves fewer to choose among.
             counts["by_time"] += given
             fit = fit_of(requests, executions, fit.offset_s)
+        if proxied:
+            counts["by_nearest"] = take_nearest(requests, executions, fit, retry_window_s)
         counts["by_chain"] = take_chains(requests, executions, fit, retry_window_s)
     planner = Planner(requests, executions, fit)
     table = merged_table(requests, executions, planner.plan())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trace_schema.columns import is_empty
-from trace_schema.fold.units import Floats, Ints, numeric
+from trace_schema.fold.units import Floats, Ints, Mask, numeric
 from trace_schema.merge.sides import Executions, Fit, Requests
 
 ENGINE_FIRST = ("prompt_tokens", "output_tokens", "received_tokens", "max_tokens", "cached_prompt_tokens",
@@ -52,17 +53,18 @@ class Planner:
         self.beside = 0
 
     def plan(self) -> Plan:
-        held: dict[int, list[int]] = {}
-        for row in np.argsort(self.executions.start, kind="stable").tolist():
-            if self.executions.owner[row] >= 0:
-                held.setdefault(int(self.executions.owner[row]), []).append(row)
-        of: dict[int, list[int]] = {}
-        for place, unit in enumerate(self.requests.units.of.tolist()):
-            of.setdefault(unit, []).append(place)
-        for unit, places in of.items():
-            places.sort(key=self.start.__getitem__)
-            self.add(places, one_after_another(self, held.get(unit, [])))
-        request, execution, arrival, length, status, reason, group = zip(*self.rows, strict=True)
+        """All rows, in the order of the requests' log."""
+        units, owner = self.requests.units, self.executions.owner
+        belongs = np.flatnonzero(owner >= 0)
+        rows, tries = np.bincount(units.of, minlength=units.number), np.bincount(owner[belongs], minlength=units.number)
+        simple = (rows == 1) & (tries <= 1)
+        own = np.full(units.number, -1)
+        own[owner[belongs]] = belongs
+        pairs = zip(units.head[simple].tolist(), own[simple].tolist(), strict=True)
+        alone = [(r, x, self.start[r], self.length[r], self.status[r], self.reason[r], self.group[r]) for r, x in pairs]
+        self.add_others(~simple)
+        found = sorted([*alone, *self.rows], key=operator.itemgetter(0, 2))
+        request, execution, arrival, length, status, reason, group = zip(*found, strict=True)
         return Plan(
             np.array(request, np.int64),
             np.array(execution, np.int64),
@@ -73,6 +75,20 @@ class Planner:
             np.array(group, object),
             self.beside,
         )
+
+    def add_others(self, which: Mask) -> None:
+        """The rows of units of several attempts, or of several executions."""
+        held: dict[int, list[int]] = {}
+        of: dict[int, list[int]] = {}
+        owner, unit = self.executions.owner, self.requests.units.of
+        for row in np.flatnonzero((owner >= 0) & which[owner]).tolist():
+            held.setdefault(int(owner[row]), []).append(row)
+        for place in np.flatnonzero(which[unit]).tolist():
+            of.setdefault(int(unit[place]), []).append(place)
+        for number, places in of.items():
+            places.sort(key=self.start.__getitem__)
+            tries = sorted(held.get(number, []), key=self.executions.start.__getitem__)
+            self.add(places, one_after_another(self, tries))
 
     def add(self, places: list[int], tries: list[int]) -> None:
         """A unit's rows: its own, or one for each execution where those are more."""

@@ -17,6 +17,8 @@ CLEARLY = 5.0
 """A pair is certain where every other lies so many times as far apart."""
 SURELY_S = 0.01
 """And no nearer than this."""
+CROWDED = 1.2
+"""Executions by free request from which a proxy is seen to try again by itself."""
 END_MOST_S = 0.5
 """A request's end and that of its only execution lie at most so far apart."""
 SAMPLED = 2000
@@ -40,9 +42,7 @@ def chains(requests: Requests, executions: Executions, window_s: float) -> list[
     keys = keys_of(table, ["prompt_tokens"], ["max_tokens"])
     ended = (executions.owner >= 0) & ~(requests.units.failed & ~requests.left)[executions.owner]
     tails = executions.failed & ~ended
-    for head, tail, _ in Pairing(table, units).pairs(keys, np.ones(units.number, bool), tails, (EARLY_S, window_s)):
-        units.before[head] = tail
-        units.claimed[tail] = True
+    Pairing(table, units).pairs(keys, keys, np.ones(units.number, bool), tails, (EARLY_S, window_s))
     root = units.roots()
     held: dict[int, list[int]] = {}
     for row in np.argsort(executions.start, kind="stable").tolist():
@@ -50,13 +50,45 @@ def chains(requests: Requests, executions: Executions, window_s: float) -> list[
     return list(held.values())
 
 
-def take_by_time(requests: Requests, executions: Executions, fit: Fit) -> int:
-    """Give executions to the requests that start when they do, as far as only one of either can be meant. How many."""
+def take_by_time(requests: Requests, executions: Executions, fit: Fit, window_s: float) -> int:
+    """Give executions to the requests that start when they do, as far as only one of either can be meant. How many.
+
+    Where a proxy tries again by itself, it is the first tries that start when their requests do.
+    """
     free = Free(requests, fit)
     rows = np.flatnonzero(executions.owner < 0).tolist()
+    if is_proxied(requests, executions):
+        rows = first_tries(requests, executions, window_s)
     given = 0
     for row, unit in zip(rows, settled(free.near(executions, row) for row in rows), strict=True):
         if unit is not None:
+            executions.owner[row] = unit
+            requests.taken[unit] = True
+            given += 1
+    return given
+
+
+def is_proxied(requests: Requests, executions: Executions) -> bool:
+    """Whether there are so many more executions than requests that a proxy must try again by itself."""
+    return int((executions.owner < 0).sum()) > CROWDED * int((~requests.taken).sum())
+
+
+def first_tries(requests: Requests, executions: Executions, window_s: float) -> list[int]:
+    """The rows without an owner that begin their chain, in order of time."""
+    return [chain[0] for chain in chains(requests, executions, window_s) if executions.owner[chain[0]] < 0]
+
+
+def take_nearest(requests: Requests, executions: Executions, fit: Fit, window_s: float) -> int:
+    """Give first tries to the nearest requests that agree with them, where more than one would. How many.
+
+    Calls of a proxy that came together may get each other's lengths; without any they would be left out.
+    """
+    free = Free(requests, fit)
+    rows = first_tries(requests, executions, window_s)
+    pairs = sorted((away, row, unit) for row in rows for unit, away in free.near(executions, row).items())
+    given = 0
+    for _, row, unit in pairs:
+        if executions.owner[row] < 0 and not requests.taken[unit]:
             executions.owner[row] = unit
             requests.taken[unit] = True
             given += 1
@@ -69,6 +101,8 @@ def take_chains(requests: Requests, executions: Executions, fit: Fit, window_s: 
     Those are the rows of a chain that no request that is free could have for its own: a gateway that writes a line for
     each try has one.
     """
+    if (executions.owner >= 0).all():
+        return 0
     free = Free(requests, fit)
     given = 0
     for chain in chains(requests, executions, window_s):
