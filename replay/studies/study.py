@@ -94,11 +94,20 @@ def prepare(name: str, store: Store, quick: bool, seeds: int | None = None) -> P
     if content is None and any(store.root.iterdir()):
         raise BadConfig(f"{store.root}: holds files that are not a study's; name another directory")
     if content is not None and content != encoded(about):
-        raise BadConfig(f"{store.root}: holds another study, or the same with other settings; name another directory")
+        raise BadConfig(f"{store.root}: holds {described(content)}; name another directory, or remove it")
     store.write(ABOUT, encoded(about))
     scenarios = study.scenarios(store.root, quick)
     store.write_table("scenarios.parquet", facets_table(scenarios))
     return Prepared(about=about, root=store.root, scenarios=scenarios)
+
+
+def described(content: bytes) -> str:
+    """The command whose study a directory holds."""
+    try:
+        held = msgspec.json.decode(content, type=About)
+    except msgspec.DecodeError:
+        return f"a {ABOUT} that is none of a study"
+    return f"replay study {held.study}{' --quick' if held.quick else ''} --seeds {held.seeds}"
 
 
 def encoded(about: About) -> bytes:

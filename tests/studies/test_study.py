@@ -88,7 +88,7 @@ def test_a_directory_of_anything_else_is_refused(tmp_path: Path) -> None:
         studies.prepare("overload", Store(str(tmp_path)), quick=False)
     other = tmp_path / "other"
     studies.prepare("overload", Store(str(other)), quick=False)
-    with pytest.raises(BadConfig, match="holds another study"):
+    with pytest.raises(BadConfig, match="holds replay study overload --seeds 2; name another"):
         studies.prepare("overload", Store(str(other)), quick=False, seeds=3)
 
 
