@@ -24,7 +24,7 @@ OBSERVED = (
 """What the trace says of each call that its outcomes do not: who sent it, and what the log saw."""
 
 
-def describe_run(plan: Plan, store: Store, bounded: bool = True) -> None:
+def describe_run(plan: Plan, store: Store) -> None:
     """Write what the queries need beside the cells: run, policies, phases, observed; and the settings for people."""
     experiment = plan.experiment
     columns: Mapping[str, tuple[Any, pa.DataType]] = {
@@ -60,12 +60,7 @@ def describe_run(plan: Plan, store: Store, bounded: bool = True) -> None:
     )
     store.write_table("profiles.parquet", profiles_table(plan.cells))
     possible = possible_table(
-        plan.cells if bounded else [],
-        plan.parts.calls,
-        plan.phases,
-        experiment.slo_s,
-        run_cut(plan),
-        experiment.warmup_s,
+        plan.cells, plan.parts.calls, plan.phases, experiment.slo_s, run_cut(plan), experiment.warmup_s
     )
     store.write_table("possible.parquet", possible)
     store.write_table("observed.parquet", plan.trace.calls.select(list(OBSERVED)).replace_schema_metadata(None))
