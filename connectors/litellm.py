@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.base import Batch, Dropped
-from connectors.bodies import keyed_hash
+from connectors.bodies import keyed_hash, name_of_secret
 from connectors.files import first_object, objects, reason_of
 from connectors.instants import unix_time
 from connectors.rows import attempts_of
@@ -230,7 +230,7 @@ def tenant_of(event: Event, metadata: Mapping[str, Any]) -> str | None:
     named = text(event.end_user) or text(metadata.get("user_api_key_end_user_id")) or text(event.user)
     team = text(metadata.get("user_api_key_team_id")) or text(event.team_id)
     key = text(metadata.get("user_api_key_hash")) or text(event.api_key)
-    return named or team or (keyed_hash(key) if key else None)
+    return named or team or (name_of_secret(key) if key else None)
 
 
 def outcome_of(event: Event, metadata: Mapping[str, Any]) -> dict[str, Any]:

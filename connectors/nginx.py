@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from connectors.advice import lacking
 from connectors.base import Batch, Dropped
-from connectors.bodies import keyed_hash
+from connectors.bodies import name_of_secret
 from connectors.clf import entry_of, is_clf
 from connectors.files import CUT_SHORT, UNDECODABLE, blocks, first_object, head, objects, reason_of
 from connectors.instants import unix_time
@@ -263,7 +263,7 @@ def common(entry: Row, number: int) -> Row:
         "source_request_id": entry.get("id", entry.get("outer_id")),
         "engine_request_id": entry.get("outer_id") if "id" in entry else None,
         "trace_id": trace.split("-")[1] if isinstance(trace, str) and trace.count("-") == 3 else trace,
-        "tenant": entry.get("user") or (keyed_hash(str(secret)) if secret else None) or address or None,
+        "tenant": entry.get("user") or (name_of_secret(str(secret)) if secret else None) or address or None,
         "client": entry.get("agent"),
         "session_id": entry.get("session"),
         "model": entry.get("model"),

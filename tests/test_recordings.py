@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
+from replay.cli import cli
 from replay.describe import describe
 from replay.ingest import Trace, ingest
-from trace_schema.errors import BadInput
+from trace_schema.errors import BadConfig, BadInput
 
 RECORDINGS = Path(__file__).parent / "fixtures" / "recordings"
 NGINX, LITELLM = RECORDINGS / "nginx", RECORDINGS / "litellm"
@@ -201,3 +204,25 @@ def test_ten_calls_that_were_joined_are_shown() -> None:
     for example in report.fold.examples:
         assert [a.joined_by for a in example.attempts] == [None] + ["retry count"] * (len(example.attempts) - 1)
     assert "calls joined, for example" in describe(through_nginx()).text()
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
+def test_a_window_that_cannot_be_is_refused(seconds: float) -> None:
+    with pytest.raises(BadConfig, match="--retry-window"):
+        ingest([path(NGINX, "access.json.log")], retry_window_s=seconds)
+
+
+def test_a_trace_from_nothing_has_no_log_beside_it() -> None:
+    with pytest.raises(BadConfig, match="takes no --with"):
+        ingest(["synthetic:overload"], beside=[path(NGINX, "vllm.steps.jsonl")])
+
+
+def test_attempts_are_written_with_their_calls_unless_everyone_is_to_be_hidden(tmp_path: Path) -> None:
+    files = [path(NGINX, "access.json.log"), "--with", path(NGINX, "vllm.steps.jsonl")]
+    asked = ["ingest", *files, "-o", str(tmp_path / "trace.parquet"), "--attempts", str(tmp_path / "attempts.parquet")]
+    assert CliRunner().invoke(cli, asked).exit_code == 0
+    table = pq.read_table(tmp_path / "attempts.parquet")
+    assert table.num_rows == 360
+    assert set(table["retry_source"].to_pylist()) == {None, "retry count"}
+    refused = CliRunner().invoke(cli, [*asked, "--anonymize"])
+    assert isinstance(refused.exception, BadConfig)

@@ -104,13 +104,14 @@ def ingest(
         A mapping, an option, a condition or a share that cannot be.
     """
     if any(path.startswith(SYNTHETIC) for path in paths):
-        refuse_beside_synthetic(
-            paths, {"format": format, "map": mapping, "synthetic": synthetic, "where": where, "sample": sample}
-        )
+        others = {"format": format, "map": mapping, "synthetic": synthetic, "where": where, "sample": sample}
+        refuse_beside_synthetic(paths, {**others, "with": beside})
         return reshaped(made_trace(paths[0], options), None, scale, sessions)
-    asked = (format, mapping, options, where, sample)
+    asked = (format, mapping, options, where, sample, beside)
     if len(paths) == 1 and not any(asked) and (made := trace_at(paths[0])) is not None:
         return reshaped(made, synthetic, scale, sessions)
+    if not 0 <= retry_window_s < math.inf:
+        raise BadConfig(f"--retry-window {retry_window_s:g}: must be a number of seconds from 0 on, such as 9")
     if bytes_per_token is not None and not 0 < bytes_per_token < math.inf:
         raise BadConfig(f"--bytes-per-token {bytes_per_token:g}: must be a number above 0, such as 4")
     columns = KEPT if where is None else ATTEMPTS.names
