@@ -49,8 +49,9 @@ def copy_tables(run: str, database: Path) -> Sequence[str]:
     with connect(run) as connection:
         tables = [str(name) for (name,) in connection.execute("SHOW TABLES").fetchall()]
         macros = connection.execute(
-            "SELECT function_name, parameters, macro_definition FROM duckdb_functions() "
-            "WHERE function_type = 'macro' AND NOT internal AND function_name <> 'place'"
+            "SELECT function_name, parameters, if(function_type = 'macro', '', 'TABLE ') || macro_definition "
+            "FROM duckdb_functions() WHERE function_type IN ('macro', 'table_macro') AND NOT internal "
+            "AND function_name NOT IN ('place', 'cells')"
         ).fetchall()
         quoted = str(database).replace("'", "''")
         connection.execute(f"ATTACH '{quoted}' AS exported (STORAGE_VERSION '{READABLE_FROM}')")

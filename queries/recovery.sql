@@ -8,61 +8,12 @@
 --   earliest such t, counted from the overload's end, null when half of the seeds did not recover (all others are
 --   observed equally long); observed_s = how long it was observed; observed_calls = eligible calls that arrived
 --   meanwhile; delivered_call_rate = of all eligible calls from the overload's start on, however late
-WITH bounds AS (
-    SELECT
-        max(start_s) FILTER (phase = 'during') AS overload_start_s,
-        max(end_s) FILTER (phase = 'during') AS overload_end_s
-    FROM phases
-),
-eligible_calls AS (
-    SELECT policy, profile, fleet, seed, call_id, arrival_s, on_time, delivered, phase
-    FROM calls
-    WHERE counted AND eligible
-),
-before AS (
-    SELECT policy, profile, fleet, seed, avg(on_time::INT) AS rate
-    FROM eligible_calls WHERE phase = 'before' GROUP BY ALL
-),
-arrivals AS (
-    SELECT
-        policy, profile, fleet, seed, arrival_s, overload_end_s,
-        count(*) OVER later AS calls,
-        avg(on_time::INT) OVER later AS rate,
-        min(arrival_s) OVER cell AS first_s,
-        max(arrival_s) OVER cell AS last_s
-    FROM eligible_calls CROSS JOIN bounds
-    WHERE arrival_s >= overload_end_s
-    WINDOW
-        cell AS (PARTITION BY policy, profile, fleet, seed),
-        later AS (
-            PARTITION BY policy, profile, fleet, seed ORDER BY arrival_s DESC
-            RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-        )
-),
--- From the overload's end on, the same calls arrive as from the first arrival after it.
-tails AS (
-    SELECT
-        * EXCLUDE (arrival_s, first_s),
-        CASE WHEN arrival_s = first_s THEN overload_end_s ELSE arrival_s END AS start_s
-    FROM arrivals
-),
-cells AS (
-    SELECT
-        policy, profile, fleet, seed,
-        min(t.start_s - overload_end_s) FILTER (
-            b.rate > 0 AND t.rate >= $share * b.rate AND t.calls >= $calls_least AND last_s - t.start_s >= $seconds_least
-        ) AS recovery_s,
-        coalesce(any_value(b.rate) > 0, false)
-            AND bool_or(t.calls >= $calls_least AND last_s - t.start_s >= $seconds_least) AS can_tell,
-        max(last_s - overload_end_s) AS observed_s,
-        max(t.calls) AS observed_calls
-    FROM tails AS t LEFT JOIN before AS b USING (policy, profile, fleet, seed)
-    GROUP BY ALL
-),
+WITH bounds AS (SELECT max(start_s) FILTER (phase = 'during') AS overload_start_s FROM phases),
+cells AS (FROM recoveries($share, $calls_least, $seconds_least)),
 since AS (
     SELECT policy, profile, fleet, seed, avg(delivered::INT) AS rate
-    FROM eligible_calls CROSS JOIN bounds
-    WHERE arrival_s >= overload_start_s
+    FROM calls CROSS JOIN bounds
+    WHERE counted AND eligible AND arrival_s >= overload_start_s
     GROUP BY ALL
 )
 SELECT

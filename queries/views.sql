@@ -105,3 +105,50 @@ CREATE OR REPLACE VIEW replays AS
     FROM served
     JOIN worked USING (policy, profile, fleet, seed)
     LEFT JOIN charged USING (policy, profile, fleet, seed);
+
+-- When the service of each replay came back: the earliest time from the overload's end on from which, to the end of
+-- arrivals, the on-time rate of eligible calls is at least `share` of that before the overload, over at least so many
+-- calls and seconds. can_tell: some call was on time before, and enough came after it.
+CREATE OR REPLACE MACRO recoveries(share, calls_least, seconds_least) AS TABLE
+    WITH bounds AS (SELECT max(end_s) FILTER (phase = 'during') AS overload_end_s FROM phases),
+    eligible_calls AS (
+        SELECT policy, profile, fleet, seed, arrival_s, on_time, phase FROM calls WHERE counted AND eligible
+    ),
+    before AS (
+        SELECT policy, profile, fleet, seed, avg(on_time::INT) AS rate
+        FROM eligible_calls WHERE phase = 'before' GROUP BY ALL
+    ),
+    arrivals AS (
+        SELECT
+            policy, profile, fleet, seed, arrival_s, overload_end_s,
+            count(*) OVER later AS calls,
+            avg(on_time::INT) OVER later AS rate,
+            min(arrival_s) OVER cell AS first_s,
+            max(arrival_s) OVER cell AS last_s
+        FROM eligible_calls CROSS JOIN bounds
+        WHERE arrival_s >= overload_end_s
+        WINDOW
+            cell AS (PARTITION BY policy, profile, fleet, seed),
+            later AS (
+                PARTITION BY policy, profile, fleet, seed ORDER BY arrival_s DESC
+                RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+            )
+    ),
+    -- From the overload's end on, the same calls arrive as from the first arrival after it.
+    tails AS (
+        SELECT
+            * EXCLUDE (arrival_s, first_s),
+            CASE WHEN arrival_s = first_s THEN overload_end_s ELSE arrival_s END AS start_s
+        FROM arrivals
+    )
+    SELECT
+        policy, profile, fleet, seed,
+        min(t.start_s - overload_end_s) FILTER (
+            b.rate > 0 AND t.rate >= share * b.rate AND t.calls >= calls_least AND last_s - t.start_s >= seconds_least
+        ) AS recovery_s,
+        coalesce(any_value(b.rate) > 0, false)
+            AND bool_or(t.calls >= calls_least AND last_s - t.start_s >= seconds_least) AS can_tell,
+        max(last_s - overload_end_s) AS observed_s,
+        max(t.calls) AS observed_calls
+    FROM tails AS t LEFT JOIN before AS b USING (policy, profile, fleet, seed)
+    GROUP BY ALL;

@@ -11,12 +11,13 @@ from typing import NoReturn
 
 import click
 
-from replay.cli import answers, cluster, engines, machine, policies, profiles, recommend, runs, traces
+from replay.cli import answers, cluster, engines, machine, policies, profiles, recommend, runs, studies, traces
 from replay.cli.group import BAD_DATA, FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE, cli
 from replay.errors import BadConfig, BadInput, ClusterUnreachable, UserError
 
 __all__ = [
-    "answers", "cli", "cluster", "engines", "machine", "main", "policies", "profiles", "recommend", "runs", "traces",
+    "answers", "cli", "cluster", "engines", "machine", "main", "policies", "profiles", "recommend", "runs", "studies",
+    "traces",
 ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from replay.config import layered, log_settings
 from replay.ingest import Trace, read_trace
-from replay.runner.execution import execute
+from replay.runner.execution import execute, execute_all
 from replay.runner.inline import InlineExecutor
 from replay.runner.plan import make_plan
 from replay.runner.store import Store
@@ -16,7 +16,7 @@ from replay.runner.store import Store
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["InlineExecutor", "Run", "Store", "execute", "make_plan", "run"]
+__all__ = ["InlineExecutor", "Run", "Store", "execute", "execute_all", "make_plan", "run"]
 
 
 @dataclass(frozen=True, slots=True)

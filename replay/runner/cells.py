@@ -32,6 +32,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     partition: int = 0
     uncensor: Uncensor = "none"
     """How what the log cut short is filled in."""
+    run: str = ""
+    """Directory of its run below that of the store; empty: the store's own."""
 
     @property
     def key(self) -> str:
@@ -48,8 +50,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         return [self.profile] * self.fleet.replicas + [p for p, group in others for _ in range(group.replicas)]
 
     def file(self, table: str) -> str:
-        """Where its rows of a table are, below the run directory."""
-        return f"{table}/{self.key}.parquet"
+        """Where its rows of a table are, below the store's directory."""
+        return "/".join(part for part in (self.run, table, f"{self.key}.parquet") if part)
 
     @property
     def profile_key(self) -> str:
@@ -72,6 +74,7 @@ class CellReport:
     key: str
     seconds: float
     error: UserError | None = None
+    run: str = ""
 
 
 Report = Callable[[float], None]
@@ -105,8 +108,8 @@ def run_cell(
         for name in TABLES:
             store.write_table(cell.file(name), getattr(results, name))
     except UserError as error:
-        return CellReport(cell.key, time.perf_counter() - began, error)
-    return CellReport(cell.key, time.perf_counter() - began)
+        return CellReport(cell.key, time.perf_counter() - began, error, run=cell.run)
+    return CellReport(cell.key, time.perf_counter() - began, run=cell.run)
 
 
 def discard_leftovers(cell: Cell, store: Store) -> None:

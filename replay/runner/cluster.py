@@ -247,7 +247,7 @@ class Crew:
             f"cell {key}: its worker died, {TRIES_MOST} times over, as it does when memory runs out; "
             "try fewer --workers, which share the memory"
         )
-        return CellReport(key, 0.0, RunFailed(message))
+        return CellReport(key, 0.0, RunFailed(message), run=cells[0].run)
 
     def wait_for_workers(self) -> None:
         """Say that no worker could start so far. Raises RunFailed when that goes on."""

@@ -1,11 +1,12 @@
-"""Runs a plan: the cells that its run directory does not hold yet, and the manifest that remembers them."""
+"""Runs plans: the cells that their run directories do not hold yet, and the manifests that remember them."""
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 import msgspec
@@ -15,7 +16,7 @@ from replay.censoring import Drawn
 from replay.engine.kernel import source_digest
 from replay.errors import UserError
 from replay.runner.about import describe_run
-from replay.runner.cells import TABLES, Executor, Limits, Report
+from replay.runner.cells import TABLES, Cell, CellReport, Executor, Limits, Report
 from replay.runner.manifest import Manifest, open_manifest
 from replay.runner.plan import Plan
 from replay.runner.store import Store
@@ -29,34 +30,77 @@ def execute(plan: Plan, store: Store, executor: Executor, on_progress: Report) -
 
     Raises UserError from the first cell that fails; what was finished before stays finished.
     """
+    execute_all({"": plan}, store, executor, on_progress)
+
+
+def execute_all(plans: Mapping[str, Plan], store: Store, executor: Executor, on_progress: Report) -> None:
+    """The same for several runs at once, each in a directory of the store; the cells of each name it as their run.
+
+    The plans agree in their limits, and have one list of calls, which their cells number. Raises as `execute`.
+    """
+    store.create()
+    opened = {run: open_run(plan, Store(str(store.root / run))) for run, plan in plans.items()}
+    todo = [cell for run, plan in plans.items() for cell in opened[run].missing_of(plan)]
+    first = next(iter(plans.values()))
+    limits = Limits(
+        until_s=first.experiment.until_s,
+        drain_s=first.experiment.drain_s,
+        timeline_interval_s=first.experiment.timeline_interval_s,
+    )
+    reports = executor.run(todo, first.parts.calls, limits, on_progress)
+    try:
+        for report in reports:
+            opened[report.run].note(report)
+            if report.error is not None:
+                raise report.error
+    finally:
+        if isinstance(reports, Generator):
+            reports.close()
+        with suppress(UserError):  # a full disk takes neither; the first error is the one to tell
+            for run in opened.values():
+                run.save()
+
+
+@dataclass(slots=True)
+class OpenRun:
+    """A run directory at work: its manifest, which follows the reports within a second."""
+
+    store: Store
+    manifest: Manifest
+    saved: float
+    behind: bool = False
+    """Whether the file lacks a report."""
+
+    def missing_of(self, plan: Plan) -> list[Cell]:
+        """The cells of its plan that are not done."""
+        missing = set(self.manifest.missing())
+        return [cell for cell in plan.cells if cell.key in missing]
+
+    def note(self, report: CellReport) -> None:
+        """Remember what became of a cell."""
+        self.behind = True
+        if report.error is not None:
+            self.manifest.failed[report.key] = str(report.error)
+            return
+        self.manifest.done[report.key] = round(report.seconds, 3)
+        if time.monotonic() - self.saved > MANIFEST_INTERVAL_S:
+            self.save()
+
+    def save(self) -> None:
+        """Write the manifest, where there is something new in it."""
+        if self.behind:
+            self.manifest.save(self.store)
+            self.saved, self.behind = time.monotonic(), False
+
+
+def open_run(plan: Plan, store: Store) -> OpenRun:
+    """The run directory of a plan, with what it says of itself. Raises BadConfig when it holds another run."""
     store.create()
     manifest = open_manifest(store, fresh_manifest(plan))
     manifest.done = {key: manifest.done.get(key, 0.0) for key in manifest.cells if is_written(key, store)}
     manifest.save(store)
     describe_run(plan, store)
-    missing = set(manifest.missing())
-    todo = [cell for cell in plan.cells if cell.key in missing]
-    limits = Limits(
-        until_s=plan.experiment.until_s,
-        drain_s=plan.experiment.drain_s,
-        timeline_interval_s=plan.experiment.timeline_interval_s,
-    )
-    reports = executor.run(todo, plan.parts.calls, limits, on_progress)
-    saved = time.monotonic()
-    try:
-        for report in reports:
-            if report.error is not None:
-                manifest.failed[report.key] = str(report.error)
-                raise report.error
-            manifest.done[report.key] = round(report.seconds, 3)
-            if time.monotonic() - saved > MANIFEST_INTERVAL_S:
-                manifest.save(store)
-                saved = time.monotonic()
-    finally:
-        if isinstance(reports, Generator):
-            reports.close()
-        with suppress(UserError):  # a full disk takes neither; the first error is the one to tell
-            manifest.save(store)
+    return OpenRun(store, manifest, time.monotonic())
 
 
 def is_written(key: str, store: Store) -> bool:
