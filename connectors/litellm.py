@@ -254,6 +254,7 @@ def outcome_of(event: Event, metadata: Mapping[str, Any]) -> dict[str, Any]:
         "status": status,
         "http_status": code if code and code.isdigit() else None,
         "error_class": error,
+        "finish_reason": "complete" if status == "ok" else None,
         "cancel_reason": reason,
         "gateway_timeout_s": float(passed[1]) if passed else None,
     }

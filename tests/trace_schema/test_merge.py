@@ -60,6 +60,16 @@ def test_an_engines_sizes_complete_a_gateways_outcome() -> None:
     assert (account.by_id, account.left_out, account.incomplete) == (1, 0, 0)
 
 
+@pytest.mark.parametrize(("finish", "status"), [(None, "cancelled"), ("complete", "ok")])
+def test_an_engine_that_was_told_to_abort_knows_of_a_client_that_a_gateway_takes_for_served(
+    finish: str | None, status: str
+) -> None:
+    gateway = without_sizes(request(0.0, source_request_id="request-77", finish_reason=finish))
+    engine = log(request(0.1, source_request_id="request-77", prompt_tokens=640, status="cancelled"))
+    (row,) = merge(gateway, engine, keep_rest=False)[0].to_pylist()
+    assert row["status"] == status
+
+
 def test_an_engines_count_goes_before_a_gateways_guess() -> None:
     gateway = log(
         request(0.0, source_request_id="request-77", prompt_tokens=500, prompt_token_source="client_tokenizer")

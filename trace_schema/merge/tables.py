@@ -147,13 +147,13 @@ def merged_table(requests: Requests, executions: Executions, plan: Plan) -> pa.T
     other = executions.table.take(pa.array(plan.execution, mask=~known))
     count = len(plan.request)
     shift = pa.array(np.round((plan.arrival_s - numeric(table, "arrival_s")) * 1e9).astype(np.int64))
+    status, reason = outcomes(table, other, plan)
     columns = {
         "arrival_s": pa.array(plan.arrival_s),
         "arrival_unix_ns": pc.add(table["arrival_unix_ns"], shift),
         "e2e_s": pa.array(plan.e2e_s, mask=np.isnan(plan.e2e_s)),
-        "status": pc.if_else(pc.equal(pa.array(plan.status, pa.string()), "unknown"),
-                             pc.fill_null(other["status"], "unknown"), pa.array(plan.status, pa.string())),
-        "cancel_reason": pa.array(plan.cancel_reason, pa.string()),
+        "status": status,
+        "cancel_reason": reason,
         "retry_group": pa.array(plan.retry_group, pa.string()),
         "engine_request_id": pc.coalesce(other["source_request_id"], table["engine_request_id"]),
         "prompt_token_source": pc.if_else(other["prompt_tokens"].is_valid(), "engine", table["prompt_token_source"]),
@@ -166,6 +166,21 @@ def merged_table(requests: Requests, executions: Executions, plan: Plan) -> pa.T
         table = table.set_column(place, table.schema.field(name), values)
     new = ~np.isin(np.arange(count), np.unique(plan.request, return_index=True)[1])
     return table if not new.any() else with_source(table, new)
+
+
+def outcomes(table: pa.Table, other: pa.Table, plan: Plan) -> tuple[pa.Array, pa.Array]:
+    """(status, cancel_reason): a gateway's, else an engine's.
+
+    A gateway that does not say whether a response was complete takes a stream whose client left for one that was
+    served; its engine was told to abort it.
+    """
+    status, reason = pa.array(plan.status, pa.string()), pa.array(plan.cancel_reason, pa.string())
+    unsaid = pc.equal(status, "unknown")
+    cut = pc.and_(pc.equal(status, "ok"), pc.equal(pc.fill_null(other["status"], "unknown"), "cancelled"))
+    if "finish_reason" in table.column_names:
+        cut = pc.and_(cut, table["finish_reason"].is_null())
+    status = pc.if_else(cut, "cancelled", pc.if_else(unsaid, pc.fill_null(other["status"], "unknown"), status))
+    return status, pc.if_else(cut, "client_disconnect", reason)
 
 
 def either(first: pa.ChunkedArray, second: pa.ChunkedArray) -> pa.ChunkedArray:
