@@ -22,7 +22,7 @@ from replay.recommend.candidates import Candidate, known_as
 from replay.recommend.capacity import replicas_needed
 from replay.recommend.changes import Present, Who, allowed
 from replay.recommend.goal import Figures, Goal, margin, reached
-from replay.recommend.robust import on_resampled_traffic, sensitivity
+from replay.recommend.robust import on_resampled_traffic, sensitivity, variants
 from replay.recommend.search import Tried, by_policy, finalists, last_run, search
 from replay.report.headline import interval
 from replay.report.verdict import doubt
@@ -35,6 +35,10 @@ COSTS = (
 """Figures of `summary` that a change may move."""
 MIDDLE = (2.5, 97.5)
 """Percentiles between which the middle of resampled traffic lies."""
+CALLS_HELD = 20_000_000
+"""Calls of other traffic that are held in memory at once, and ..."""
+RESAMPLES_LEAST = 4
+"""... how often traffic is resampled in any case."""
 SENSED_SEEDS_MOST = 3
 """Seeds of each variant: they differ in load too, and not in the waits alone."""
 
@@ -65,8 +69,10 @@ def recommend(
     run, last = last_run(bench, goals, finalists(tried), seeds)
     best = last[0] if last else None
     policies = [best.candidate.policy] if best else []
+    resamples, sensed_seeds, said = as_far_as_they_go(bench, resamples, seeds)
+    cautions += said
     resampled = on_resampled_traffic(bench, goals, policies, resamples) if resamples else {}
-    sensed = sensitivity(bench, goals, policies, min(seeds, SENSED_SEEDS_MOST))
+    sensed = sensitivity(bench, goals, policies, sensed_seeds)
     rooms = capacity(bench, goals, own, best, fleet, seeds, already=reached(goals, now))
     found = by_policy(run, goals)
     fared = [standing(goals, t.candidate, present, bench, found, resampled) for t in last]
@@ -101,6 +107,15 @@ def with_slo(bench: Bench) -> tuple[Bench, list[str]]:
         return bench, []
     said = f"on time is within {timeout:g} s of arrival, the timeout that clients have now (--slo-s says otherwise)"
     return dataclasses.replace(bench, experiment=replace(bench.experiment, slo_s=timeout)), [said]
+
+
+def as_far_as_they_go(bench: Bench, resamples: int, seeds: int) -> tuple[int, int, list[str]]:
+    """(resamples, seeds of each variant, what to say of it): fewer where the trace is so long that memory ends."""
+    calls = bench.trace.calls.num_rows
+    times = min(resamples, max(CALLS_HELD // calls, RESAMPLES_LEAST))
+    each = max(min(seeds, SENSED_SEEDS_MOST, CALLS_HELD // (len(variants()) * calls)), 1)
+    said = [f"traffic is resampled {times} times, not {resamples}: {calls:,} calls each"] if times < resamples else []
+    return times, each, said
 
 
 def disagreement(run: str, own: str, anyway: bool) -> list[str]:
