@@ -8,6 +8,7 @@ its reader then drops and counts.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import re
@@ -17,6 +18,8 @@ from typing import Any
 import msgspec
 
 SNIFFED_LINES = 20
+SNIFFED_BYTES = 1 << 20
+"""A first value that is longer is looked for in all that was read."""
 VALUE_BYTES = 64 << 20
 """A value that is longer is cut."""
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -40,36 +43,46 @@ def as_lines(blocks: Iterator[bytes | None]) -> Iterator[bytes | None]:
     yield from (cut(chained) if is_laid_out(first) else chained)
 
 
+@functools.lru_cache(maxsize=1)
 def is_laid_out(head: bytes) -> bool:
     """Whether the values of a file that begins with `head` are not one a line."""
-    head = head.lstrip()
-    line = head.split(b"\n", 1)[0]
-    if head[:1] not in (b"[", b"{"):
-        return False
-    whole = decoded(line)
-    if isinstance(whole, list):
-        return bool(whole) and all(isinstance(item, dict) for item in whole)
-    if whole is not None:
-        return False
-    if head.startswith(b"["):
+    start = head.lstrip()
+    line = start.split(b"\n", 1)[0]
+    if start.startswith(b"["):
         # A line of text may begin with a time in brackets.
-        return head[1:].lstrip()[:1] in (b"{", b"[", b"]")
-    values, rest = split(head, whole=False)
-    if any(isinstance(decoded(value), dict) for value in values):
+        if start[1:].lstrip()[:1] not in (b"{", b"[", b"]"):
+            return False
+        whole = decoded(line) if len(line) <= SNIFFED_BYTES else None
+        return whole is None or (bool(whole) and all(isinstance(item, dict) for item in whole))
+    if not start.startswith(b"{") or decoded(line) is not None:
+        return False
+    found, ended = first_value(head)
+    if isinstance(found, dict):
         return True
     # Objects inside of one that is laid out may have a line each, but they are indented.
-    lines = head.split(b"\n", SNIFFED_LINES)[:SNIFFED_LINES]
-    return bool(rest) and not any(line.startswith(b"{") and isinstance(decoded(line), dict) for line in lines)
+    lines = start.split(b"\n", SNIFFED_LINES)[:SNIFFED_LINES]
+    return not ended and not any(line.startswith(b"{") and isinstance(decoded(line), dict) for line in lines)
 
 
+@functools.lru_cache(maxsize=1)
 def first_object(head: bytes) -> dict[str, Any] | None:
-    """The first JSON object that a file begins with: of its first lines, or of its values if they are laid out."""
-    if is_laid_out(head):
-        values, _ = split(head, whole=False)
-        found = next((item for item in map(decoded, values) if isinstance(item, dict)), None)
-        if found is not None:
-            return found
-    return object_in_lines(head)
+    """The first JSON object that a file begins with: of its first lines, or of its values if they are laid out.
+
+    Every format asks: the answer to the last file is kept. Nobody may change it.
+    """
+    found, _ = first_value(head) if is_laid_out(head) else (None, False)
+    return found if isinstance(found, dict) else object_in_lines(head)
+
+
+def first_value(head: bytes) -> tuple[Any, bool]:
+    """(the first object in values that are laid out, None for what is none, whether it ends)."""
+    for data in (head[:SNIFFED_BYTES], head):
+        text = data.decode("latin-1")
+        place = after(BETWEEN, text, 0)
+        end = end_of_object(text, place) if text[place : place + 1] == "{" else place
+        if end is not None:
+            return decoded(data[place:end]), True
+    return None, False
 
 
 def object_in_lines(head: bytes) -> dict[str, Any] | None:

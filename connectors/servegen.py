@@ -33,7 +33,7 @@ from trace_schema.errors import BadConfig, BadInput
 
 NUMBER = rb"[0-9.eE+-]+"
 ROW = re.compile(rb"\s*%s,%s,%s,(Gamma|Weibull|),%s,%s\s*" % ((NUMBER,) * 5))
-SNIFFED_ROWS = 10
+SNIFFED_ROWS, SNIFFED_BYTES = 10, 1 << 16
 FILE = re.compile(r"(?P<client>.*?)-?trace\.csv(?P<packed>\.gz|\.zst)?$")
 COLUMNS = 6
 START_MOST_S = 1e9
@@ -75,7 +75,7 @@ class ServeGen:
         self.output_tokens = given_law("output_tokens", options.output_tokens)
 
     def sniff(self, head: bytes, path: str) -> float:
-        rows = [line for line in head.splitlines()[:SNIFFED_ROWS] if line.strip()]
+        rows = [line for line in head[:SNIFFED_BYTES].splitlines()[:SNIFFED_ROWS] if line.strip()]
         return 1.0 if rows and all(ROW.fullmatch(row) for row in rows) else 0.0
 
     def read(self, path: str) -> Iterator[Batch]:
