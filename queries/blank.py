@@ -22,6 +22,7 @@ TABLES = {
         "warmup_s": pa.float64(),
         "seeds": pa.int32(),
         "replays": pa.int64(),
+        "closed_turns": pa.int64(),
         "drawn_outputs": pa.int64(),
         "drawn_outputs_in_tail": pa.int64(),
         "drawn_outputs_kept": pa.int64(),

@@ -27,6 +27,7 @@ EVERYWHERE = {
 ADDED = {
     "calls": {
         "delivered": ("", "its outcome is delivered"),
+        "stays": ("", "the trace has no user leave it: such calls are the same under every policy"),
         "latency_s": ("s", "from arrival to the whole response; null: not delivered"),
         "on_time": ("", "delivered within the SLO, by default the client's timeout for one attempt"),
         "counted": ("", "it arrived after the warm-up, and not too close to a cut of the run to have ended"),
@@ -79,6 +80,7 @@ ADDED = {
         "warmup_s": ("s", "calls that arrived before are left out of figures"),
         "seeds": ("count", "replays of each policy on each fleet of each profile"),
         "replays": ("count", "replays that were planned, each part of the trace by itself"),
+        "closed_turns": ("count", "calls that come after the turn before has ended, and some time to think"),
         "drawn_outputs": ("count", "calls whose output was cut short in the log, and is drawn"),
         "drawn_outputs_in_tail": ("count", "those of them that are longer than any that was seen whole"),
         "drawn_outputs_kept": ("count", "calls whose output was cut short, with no whole one to draw from"),

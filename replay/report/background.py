@@ -116,10 +116,7 @@ def assumptions(run: str, found: Found, seeds: int) -> list[tuple[str, list[str]
     """What a reader must know to believe the page, or not to."""
     (about,) = run_sql(run, "SELECT * FROM run").to_pylist()
     said = [
-        (
-            "Open loop",
-            ["Calls arrive when they arrived in the log, whatever a policy does to the answers before them."],
-        ),
+        arrivals(about.get("closed_turns", 0)),
         ("What the log cannot show", hidden(run, found)),
         ("What the log cut short", cut_short(run) or ["Nothing."]),
         ("Engine", engines(run)),
@@ -132,6 +129,14 @@ def assumptions(run: str, found: Found, seeds: int) -> list[tuple[str, list[str]
     if about["until_s"] is not None:
         cuts.append(f"Simulations end at {about['until_s']:g} s; calls too close to it to have ended are left out.")
     return [*said, ("Cut", cuts or ["None: every simulation ran until its last call had ended."])]
+
+
+def arrivals(closed_turns: int) -> tuple[str, list[str]]:
+    """Whether calls wait for each other."""
+    if closed_turns == 0:
+        return "Open loop", ["Calls arrive when they arrived in the log, whatever a policy does to the answers before."]
+    waits = f"{closed_turns:,} turns of sessions come when the one before has ended, and its user has thought about it."
+    return "Closed loop", [waits, "All other calls arrive when they arrived in the log."]
 
 
 def hidden(run: str, found: Found) -> list[str]:

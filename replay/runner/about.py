@@ -34,6 +34,7 @@ def describe_run(plan: Plan, store: Store) -> None:
         "warmup_s": (experiment.warmup_s, pa.float64()),
         "seeds": (experiment.seeds, pa.int32()),
         "replays": (len(plan.cells), pa.int32()),
+        "closed_turns": (waiting_turns(plan.trace.calls), pa.int64()),
         **{f"drawn_{what}": (count, pa.int64()) for what, count in asdict(plan.drawn).items()},
     }
     store.write_table("run.parquet", pa.table({k: pa.array([v], t) for k, (v, t) in columns.items()}))
@@ -66,6 +67,11 @@ def describe_run(plan: Plan, store: Store) -> None:
     settings = {key: {"value": value, "source": source} for key, (value, source) in plan.sources.items()}
     store.write("config.resolved.yaml", yaml.safe_dump(settings, sort_keys=True).encode())
     store.write("views.sql", views_sql().encode())
+
+
+def waiting_turns(calls: pa.Table) -> int:
+    """Calls that come when the turn before has ended, and its user has thought about it."""
+    return int(calls.num_rows - calls["think_time_s"].null_count)
 
 
 def profiles_table(cells: list[Cell]) -> pa.Table:

@@ -12,7 +12,9 @@ from click.testing import CliRunner
 
 import replay
 from replay.cli import cli
+from replay.ingest import ingest
 from replay.report.answer import report, report_data
+from replay.report.page import write_page
 
 N = 200
 
@@ -98,3 +100,15 @@ def test_a_flag_takes_the_bounds_and_another_run_is_not_gone_on_with(
     other = CliRunner().invoke(cli, [*command, "--uncensor", "none"], standalone_mode=False)
     assert "holds a run with other settings" in str(other.exception)
     assert CliRunner().invoke(cli, [*command, "--uncensor", "guess"]).exit_code != 0
+
+
+def test_a_page_says_whether_turns_wait_for_each_other(profile_file: str, tmp_path: Path) -> None:
+    settings = {"profile": profile_file, "policies": ["cancel"]}
+    words = {}
+    for loop in ("open", "closed"):
+        trace = ingest(["synthetic:chat"], options={"calls": 60, "session_loop": loop, "prompt_tokens": 20})
+        run = replay.run(trace, str(tmp_path / loop), settings)
+        words[loop] = Path(write_page(run.path)).read_text()
+    assert "Open loop" in words["open"]
+    assert "turns of sessions come when the one before has ended" in words["closed"]
+    assert "Open loop" not in words["closed"]
