@@ -9,12 +9,14 @@ to first token: vLLM sends the headers of a stream before the request waits in i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from connectors.advice import lacking
 from connectors.base import Batch, Dropped
@@ -22,9 +24,12 @@ from connectors.bodies import name_of_secret
 from connectors.clf import entry_of, is_clf
 from connectors.files import CUT_SHORT, UNDECODABLE, blocks, first_object, head, objects, reason_of
 from connectors.instants import unix_time
-from connectors.rows import attempts_of
+from connectors.rows import as_array, attempts_of
+from trace_schema.attempts import ATTEMPTS
 
 Row = dict[str, Any]
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 NAMES: dict[str, tuple[str, ...]] = {
     "ended": ("msec", "time_iso8601", "time_local", "timestamp", "@timestamp", "ts", "time", "date", "datetime"),
@@ -66,22 +71,25 @@ OWN = {"remote_addr", "remote_user", "time_local", "time_iso8601", "msec", "requ
 OWN_LEAST = 4
 LINE_MOST = 1 << 16
 """Bytes of a longest line that is mended to see what it is."""
-OTHER_PATHS = re.compile(
+OTHER_PATHS = (
     r"/(health|healthz|ping|ready|live|livez|readyz|metrics|version|tokenize|detokenize|models|load|stats|favicon\.ico"
-    r"|embeddings|rerank|score|pooling|classify)/?$"
+    r"|embeddings|rerank|score|pooling|classify)/?(\?.*)?$"
 )
 """POST or not, these run no generation."""
-NONE = ("", "-", None)
+NOTHING = pa.array(["", "-"])
 LIST = re.compile(r"\s*[,:]\s+|\s*,\s*")
+LISTED, FIRST, LAST = r",|\s:\s", r"^(?P<first>[^,]*)", r"(?P<last>[^,\s]+)\s*$"
+REQUEST = r"^(?P<method>[A-Za-z]+)\s+(?P<path>\S+)"
+NUMBER = r"(?:^|[\s,:])(?P<number>\d+(?:\.\d*)?|\.\d+)\s*$"
+WHOLE_NUMBER = r"^\s*(?P<number>\d+(?:\.\d*)?)\s*$"
+TRACEPARENT = r"^[0-9a-f]{2}-(?P<trace>[0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}$"
 HEX_ESCAPE = re.compile(rb"\\x([0-9A-Fa-f]{2})")
 BARE = re.compile(rb'":\s*-?\s*(?=[,}])')
 BARE_LIST = re.compile(rb'":\s*((?:-|[\d.]+)(?:\s*[,:]\s*(?:-|[\d.]+))+)\s*(?=[,}])')
 SIZES = ("request_bytes", "response_bytes", "prompt_tokens", "output_tokens", "max_tokens")
-FIELDS = ("arrival_s", "arrival_basis", "e2e_s", "status", "http_status", "cancel_reason", "error_class", "retry_group",
-          "retry_source", "retry_certainty", "retry_index", "client_timeout_s", "idempotency_key", "source_request_id",
-          "engine_request_id", "trace_id", "tenant", "client", "session_id", "model", "deployment", "stream",
-          "finish_reason", *SIZES)  # fmt: skip
-"""Fields of ATTEMPTS that a line may fill."""
+OF_A_TRY = ("arrival_s", "e2e_s", "status", "http_status", "cancel_reason", "error_class", "retry_group",
+            "retry_source", "retry_certainty")  # fmt: skip
+"""Fields of ATTEMPTS in which the tries of a line differ from it."""
 WITHOUT = {
     "prompt_tokens": "nginx knows no tokens: read its log with one of the engine (--with vllm.steps.jsonl), or give "
     "--bytes-per-token",
@@ -117,21 +125,15 @@ class Nginx:
             yield self.attempts(rows, numbers, path, dropped)
 
     def attempts(self, rows: list[Row], numbers: list[int], path: str, dropped: Dropped) -> Batch:
-        tries: list[Row] = []
-        for row, number in zip(rows, numbers, strict=True):
-            entry = known(row)
-            other = other_business(entry)
-            if other:
-                dropped.add(other, number)
-            else:
-                tries += tries_of(entry, number, path)
-        columns = {field: [t.get(field) for t in tries] for field in FIELDS}
-        places = np.asarray([t["row"] for t in tries], np.int64)
-        others = dropped.total
+        said = Said(rows)
+        places = np.asarray(numbers, np.int64)
+        wanted = requests(said, places, dropped)
+        lines = Lines(said, places, wanted, path)
+        columns = lines.columns()
         batch = attempts_of(
-            columns, places, source_format=self.name, source_file=path, dropped=dropped, needed=("arrival_s",)
+            columns, lines.numbers, source_format=self.name, source_file=path, dropped=dropped, needed=("arrival_s",)
         )
-        shared = batch.attempts.num_rows + batch.dropped.total - others - len(np.unique(places))
+        shared = batch.attempts.num_rows - len(np.unique(np.asarray(batch.attempts["source_row"])))
         return Batch(batch.attempts, batch.dropped, shared)
 
     def notes(self, attempts: pa.Table) -> list[str]:
@@ -142,7 +144,10 @@ class Nginx:
 def lines_of_json(path: str) -> Iterator[tuple[list[Row], list[int], Dropped]]:
     """(rows, line numbers, lines that hold none) of a JSON log_format."""
     for found, numbers, dropped in objects(path, cast(Any, Mended()), reason_of):
-        yield [{plain(key): value for key, value in row.items()} for row in found], numbers, dropped
+        names = {key: plain(key) for key in dict.fromkeys(key for row in found for key in row)}
+        if any(key != name for key, name in names.items()):
+            found = [{names[key]: value for key, value in row.items()} for row in found]
+        yield found, numbers, dropped
 
 
 def lines_of_text(path: str) -> Iterator[tuple[list[Row], list[int], Dropped]]:
@@ -199,102 +204,179 @@ def plain(key: str) -> str:
     return key.strip().lstrip("$").lower().replace("-", "_").replace(".", "_")
 
 
-def known(row: Row) -> Row:
-    """What a line says, by the keys of `NAMES`; the first of their names that says something."""
-    entry = {}
-    for what, names in NAMES.items():
-        for name in names:
-            value = row.get(name)
-            if value not in NONE:
-                entry[what] = value
-                break
-    entry["tells_completion"] = any(name in row for name in NAMES["completion"])
-    method, _, rest = str(entry.get("request", "")).partition(" ")
-    entry.setdefault("method", method)
-    entry.setdefault("path", rest.rpartition(" ")[0] or rest)
-    return entry
+class Said:
+    """What lines say, a column of texts for each key of `NAMES`; null where a line says nothing."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows = rows
+        self.count = len(rows)
+        self.there = dict.fromkeys(name for row in rows for name in row)
+
+    def raw(self, name: str) -> pa.Array:
+        """A variable as texts."""
+        values = as_array([row.get(name) for row in self.rows])
+        return values if pa.types.is_string(values.type) else cast_texts(values)
+
+    def get(self, what: str) -> pa.Array:
+        """What the first of a key's names says that says something."""
+        found = pa.nulls(self.count, pa.string())
+        for name in NAMES[what]:
+            if name in self.there:
+                values = self.raw(name)
+                found = pc.coalesce(found, pc.if_else(pc.is_in(values, value_set=NOTHING), None, values))
+        return found
+
+    def complete(self) -> pa.Array:
+        """Whether nginx finished its response; null where it does not say."""
+        name = next((name for name in NAMES["completion"] if name in self.there), None)
+        return pa.nulls(self.count, pa.bool_()) if name is None else pc.equal(self.raw(name), "OK")
 
 
-def other_business(entry: Row) -> str | None:
-    """Why a line is no request to a model; None where it is one."""
-    method = str(entry["method"]).upper()
-    if method not in ("POST", ""):
-        return f"{method if method.isalpha() else 'what is not HTTP'} is no request to a model"
-    found = OTHER_PATHS.search(str(entry["path"]).partition("?")[0])
-    return f"POST {found[0]} is no request to a model" if found else None
+def cast_texts(values: pa.Array) -> pa.Array:
+    """Numbers as texts."""
+    return pa.array([None if v is None else str(v) for v in values.to_pylist()], pa.string())
 
 
-def tries_of(entry: Row, number: int, path: str) -> list[Row]:
-    """The tries that a line tells of: one, or as many as nginx made of upstreams."""
-    base = common(entry, number)
-    codes = (
-        [number_of(code) for code in LIST.split(str(entry["upstream_status"]))] if "upstream_status" in entry else []
+def requests(said: Said, places: Ints, dropped: Dropped) -> Mask:
+    """Which lines are requests to a model; the others are dropped."""
+    parts = pc.extract_regex(said.get("request"), REQUEST)
+    method = pc.utf8_upper(pc.coalesce(pc.struct_field(parts, "method"), said.get("method")))
+    path = pc.coalesce(pc.struct_field(parts, "path"), said.get("path"))
+    method = pc.if_else(pc.and_(method.is_null(), said.get("request").is_valid()), "?", method)
+    posted = np.asarray(pc.fill_null(pc.equal(method, "POST"), True))
+    for name in pc.unique(method.filter(pa.array(~posted))).to_pylist():
+        what = name if name.isalpha() else "what is not HTTP"
+        dropped.add_all(
+            f"{what} is no request to a model", places[np.asarray(pc.fill_null(pc.equal(method, name), False))]
+        )
+    other = np.asarray(pc.fill_null(pc.match_substring_regex(path, OTHER_PATHS), False)) & posted
+    for name in pc.unique(path.filter(pa.array(other))).to_pylist():
+        found = np.asarray(pc.fill_null(pc.equal(path, name), False)) & other
+        dropped.add_all(f"POST {name.partition('?')[0]} is no request to a model", places[found])
+    return np.asarray(posted & ~other)
+
+
+class Lines:
+    """Lines on their way to attempts: those of a list of upstreams are several."""
+
+    def __init__(self, said: Said, places: Ints, wanted: Mask, path: str) -> None:
+        self.said, self.wanted, self.path = said, pa.array(wanted), path
+        self.numbers = places[wanted]
+        self.codes, self.spans = self.get("upstream_status"), self.get("upstream_time")
+
+    def get(self, what: str) -> pa.Array:
+        return self.said.get(what).filter(self.wanted)
+
+    def columns(self) -> dict[str, Any]:
+        """The columns of ATTEMPTS, and `numbers`, which now hold a line's number for each of its tries."""
+        columns = self.common()
+        listed = np.flatnonzero(np.asarray(pc.fill_null(pc.match_substring_regex(self.codes, LISTED), False)))
+        tries = {int(n): found for n in listed if len(found := self.tries(int(n), columns)) > 1}
+        if not tries:
+            return columns
+        counts = np.ones(len(self.numbers), np.int64)
+        counts[list(tries)] = [len(found) for found in tries.values()]
+        order = np.repeat(np.arange(len(counts)), counts)
+        first = np.cumsum(counts) - counts
+        self.numbers = self.numbers[order]
+        taken = {name: values.take(pa.array(order)) for name, values in columns.items()}
+        for name in OF_A_TRY:
+            values = taken[name].to_pylist() if name in taken else [None] * len(order)
+            for n, found in tries.items():
+                values[first[n] : first[n] + counts[n]] = [one.get(name, values[first[n]]) for one in found]
+            taken[name] = pa.array(values, ATTEMPTS.field(name).type)
+        return taken
+
+    def common(self) -> dict[str, pa.Array]:
+        """The fields that a line has once, and its outcome for the client."""
+        e2e = last_number(self.get("duration"))
+        ended = seconds(self.get("ended"))
+        trace = self.get("trace")
+        content_type, complete = self.get("content_type"), self.said.complete().filter(self.wanted)
+        address = pc.utf8_trim_whitespace(pc.struct_field(pc.extract_regex(self.get("address"), FIRST), "first"))
+        return {
+            "arrival_s": pc.coalesce(pc.subtract(ended, e2e), ended),
+            "arrival_basis": pc.if_else(e2e.is_null(), "logged_end", "end_minus_duration"),
+            "e2e_s": e2e,
+            **outcomes(last_number(self.get("status")), complete),
+            "finish_reason": pc.if_else(complete, "complete", "incomplete"),
+            "retry_index": self.get("retry"),
+            "client_timeout_s": last_number(self.get("timeout")),
+            "idempotency_key": self.get("key"),
+            "source_request_id": pc.coalesce(self.get("id"), self.get("outer_id")),
+            "engine_request_id": pc.if_else(self.get("id").is_valid(), self.get("outer_id"), None),
+            "trace_id": pc.coalesce(pc.struct_field(pc.extract_regex(trace, TRACEPARENT), "trace"), trace),
+            "tenant": pc.coalesce(self.get("user"), owners(self.get("secret")), address),
+            "client": self.get("agent"),
+            "session_id": self.get("session"),
+            "model": self.get("model"),
+            "deployment": pc.struct_field(pc.extract_regex(self.get("upstream"), LAST), "last"),
+            "stream": pc.match_substring(content_type, "event-stream"),
+            **{name: self.get(name) for name in SIZES},
+        }
+
+    def tries(self, n: int, columns: Mapping[str, pa.Array]) -> list[Row]:
+        """The tries of a line whose upstreams are a list: one, if their times are none.
+
+        The last try ends when the request does; those before lie one after the other from its beginning.
+        """
+        codes, spans = (LIST.split(texts[n].as_py() or "") for texts in (self.codes, self.spans))
+        start, e2e = columns["arrival_s"][n].as_py(), columns["e2e_s"][n].as_py()
+        if len(spans) != len(codes) or start is None or e2e is None:
+            return [{}]
+        mark = {"retry_group": f"{self.path}:{self.numbers[n]}", "retry_source": "upstream list",
+                "retry_certainty": "certain"}  # fmt: skip
+        outcome = outcomes(last_number(pa.array(codes)), pa.array([True] * len(codes)))
+        found: list[Row] = []
+        began = 0.0
+        for place, span in enumerate(last_number(pa.array(spans)).to_pylist()[:-1]):
+            ended = {name: values[place].as_py() for name, values in outcome.items()}
+            found.append({**ended, **mark, "arrival_s": start + began, "e2e_s": span or 0.0})
+            began += span or 0.0
+        return [*found, {**mark, "arrival_s": start + began, "e2e_s": max(e2e - began, 0.0)}]
+
+
+def outcomes(code: pa.Array, complete: pa.Array) -> dict[str, pa.Array]:
+    """status, http_status, cancel_reason and error_class of tries that ended with an HTTP status."""
+    known = pc.fill_null(pc.greater_equal(code, 100), False)
+    cut = pc.or_(pc.equal(code, 499), pc.and_(pc.less(code, 400), pc.invert(pc.fill_null(complete, True))))
+    refused = pc.or_(pc.and_(pc.greater_equal(code, 400), pc.less(code, 500)), pc.equal(code, 503))
+    cases = (pc.invert(known), cut, pc.less(code, 400), pc.equal(code, 504), refused)
+    conditions = pa.StructArray.from_arrays([pc.fill_null(case, False) for case in cases], list("abcde"))
+    status = pc.case_when(conditions, "unknown", "cancelled", "ok", "timeout", "rejected", "error")
+    reason = pc.if_else(pc.equal(status, "cancelled"), "client_disconnect", None)
+    failed = pc.is_in(status, value_set=pa.array(["timeout", "rejected", "error"]))
+    number = pc.if_else(known, code, None)
+    words = pc.binary_join_element_wise(
+        "HTTP", pc.cast(pc.floor(number), pa.int64(), safe=False).cast(pa.string()), " "
     )
-    spans = [number_of(span) for span in LIST.split(str(entry.get("upstream_time", "")))]
-    start, e2e = base["arrival_s"], base["e2e_s"]
-    if len(codes) < 2 or len(spans) != len(codes) or not isinstance(start, float) or e2e is None:
-        return [base]
-    # The last try ends when the request does; those before lie one after the other from its beginning.
-    mark = {"retry_group": f"{path}:{number}", "retry_source": "upstream list", "retry_certainty": "certain"}
-    tries: list[Row] = []
-    began = 0.0
-    for code, span in zip(codes[:-1], spans[:-1], strict=True):
-        tries.append({**base, **outcome_of(code, True), **mark, "arrival_s": start + began, "e2e_s": span or 0.0})
-        began += span or 0.0
-    return [*tries, {**base, **mark, "arrival_s": start + began, "e2e_s": max(e2e - began, 0.0)}]
-
-
-def common(entry: Row, number: int) -> Row:
-    """The fields of ATTEMPTS that a line has once, and its outcome for the client."""
-    ended, e2e = unix_time(entry.get("ended")), number_of(entry.get("duration"))
-    completion = entry.get("completion") == "OK" if entry["tells_completion"] else None
-    secret, trace, content_type = entry.get("secret"), entry.get("trace"), entry.get("content_type")
-    address = str(entry.get("address", "")).partition(",")[0].strip()
     return {
-        "row": number,
-        "arrival_s": ended - e2e if isinstance(ended, float) and e2e is not None else ended,
-        "arrival_basis": "logged_end" if e2e is None else "end_minus_duration",
-        "e2e_s": e2e,
-        **outcome_of(number_of(entry.get("status")), completion),
-        "finish_reason": None if completion is None else "complete" if completion else "incomplete",
-        "retry_index": entry.get("retry"),
-        "client_timeout_s": number_of(entry.get("timeout")),
-        "idempotency_key": entry.get("key"),
-        "source_request_id": entry.get("id", entry.get("outer_id")),
-        "engine_request_id": entry.get("outer_id") if "id" in entry else None,
-        "trace_id": trace.split("-")[1] if isinstance(trace, str) and trace.count("-") == 3 else trace,
-        "tenant": entry.get("user") or (name_of_secret(str(secret)) if secret else None) or address or None,
-        "client": entry.get("agent"),
-        "session_id": entry.get("session"),
-        "model": entry.get("model"),
-        "deployment": LIST.split(entry["upstream"])[-1] if isinstance(entry.get("upstream"), str) else None,
-        "stream": "event-stream" in content_type if isinstance(content_type, str) else None,
-        **{name: entry.get(name) for name in SIZES},
+        "status": status,
+        "http_status": number,
+        "cancel_reason": pc.if_else(pc.equal(status, "timeout"), "gateway_timeout", reason),
+        "error_class": pc.if_else(failed, words, None),
     }
 
 
-def outcome_of(code: float | None, complete: bool | None) -> Row:
-    """status, http_status, cancel_reason and error_class of a try that ended with an HTTP status."""
-    if code is None or code < 100:
-        return {"status": "unknown", "http_status": None, "cancel_reason": None, "error_class": None}
-    status, reason = "error", None
-    if code == 499 or (code < 400 and complete is False):
-        status, reason = "cancelled", "client_disconnect"
-    elif code < 400:
-        status = "ok"
-    elif code == 504:
-        status, reason = "timeout", "gateway_timeout"
-    elif code < 500 or code == 503:
-        status = "rejected"
-    failed = None if status in ("ok", "cancelled") else f"HTTP {code:.0f}"
-    return {"status": status, "http_status": code, "cancel_reason": reason, "error_class": failed}
+def last_number(texts: pa.Array) -> pa.Array:
+    """The number that a text ends with: of a list, the last."""
+    found = pc.struct_field(pc.extract_regex(texts, NUMBER), "number")
+    return pc.cast(found, pa.float64())
 
 
-def number_of(value: Any) -> float | None:
-    """A number, or a text of one; of a list, the last."""
-    if isinstance(value, int | float):
-        return float(value)
-    try:
-        return float(LIST.split(value)[-1]) if isinstance(value, str) else None
-    except ValueError:
-        return None
+def seconds(texts: pa.Array) -> pa.Array:
+    """Times in seconds since 1970, $msec or of another kind; NaN for what is none."""
+    number = pc.struct_field(pc.extract_regex(texts, WHOLE_NUMBER), "number").cast(pa.float64())
+    other = texts.filter(number.is_null()).dictionary_encode()
+    if not len(other.dictionary):
+        return number
+    times = [unix_time(text) for text in other.dictionary.to_pylist()]
+    known = pa.array([time if isinstance(time, float) else float("nan") for time in times], pa.float64())
+    return pc.replace_with_mask(number, number.is_null(), known.take(other.indices))
+
+
+def owners(secrets: pa.Array) -> pa.Array:
+    """A name for whoever has each secret."""
+    coded = secrets.dictionary_encode()
+    names = pa.array([name_of_secret(secret) for secret in coded.dictionary.to_pylist()], pa.string())
+    return names.take(coded.indices)
