@@ -13,9 +13,12 @@ import pyarrow.compute as pc
 
 from connectors.base import Dropped
 from connectors.files import CUT_SHORT, json_blocks, one_by_one, reason_of
+from connectors.json_values import SNIFFED_LINES, decoded
+from trace_schema.columns import alike
 
 NULL_LINE = re.compile(rb"^\s*null\b", re.MULTILINE)
 """Arrow's reader crashes on a block whose first value is null."""
+SAMPLED_BYTES = 64 << 10
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 
 
@@ -51,21 +54,43 @@ def tables(
 
 def table_of(block: bytes, schema: pa.Schema) -> pa.Table | None:
     """The lines of a block as a table, if all are as they should be."""
-    from pyarrow import json
-
     if (b"null" in block and NULL_LINE.search(block)) or not is_utf8(block):
         return None
+    # Each field that no line has costs as much as one that all have.
+    table = parsed(block, named_first(block, schema), "error")
+    table = parsed(block, schema, "ignore") if table is None else table
+    if table is None:
+        return None
+    lists = (column for column in table.columns if pa.types.is_list(column.type))
+    if any(pc.list_flatten(column).null_count for column in lists):
+        return None
+    columns = [
+        table[field.name] if field.name in table.column_names else alike(None, field.type, table.num_rows)
+        for field in schema
+    ]
+    holes = any(column.null_count for column, field in zip(columns, schema, strict=True) if not field.nullable)
+    return None if holes else pa.table(columns, names=schema.names)
+
+
+def parsed(block: bytes, schema: pa.Schema, others: str) -> pa.Table | None:
+    """A block in a schema; what becomes of `others` is Arrow's word for keys that it does not name."""
+    from pyarrow import json
+
     try:
-        table = json.read_json(
+        return json.read_json(
             pa.BufferReader(block),
             json.ReadOptions(use_threads=False, block_size=len(block)),
-            json.ParseOptions(explicit_schema=pa.schema(map(nullable, schema)), unexpected_field_behavior="ignore"),
+            json.ParseOptions(explicit_schema=pa.schema(map(nullable, schema)), unexpected_field_behavior=others),
         )
     except pa.ArrowException:
         return None
-    lists = (table[field.name] for field in schema if pa.types.is_list(field.type))
-    holes = any(pc.list_flatten(column).null_count for column in lists)
-    return None if holes or any(table[field.name].null_count for field in schema if not field.nullable) else table
+
+
+def named_first(block: bytes, schema: pa.Schema) -> pa.Schema:
+    """The fields of a schema that a block's first lines name."""
+    lines = map(decoded, block[:SAMPLED_BYTES].split(b"\n", SNIFFED_LINES)[:SNIFFED_LINES])
+    named = {key for line in lines if isinstance(line, dict) for key in line}
+    return pa.schema([field for field in schema if field.name in named])
 
 
 def column(values: list[Any], type: pa.DataType) -> pa.Array:
