@@ -322,7 +322,7 @@ class Lines:
         """
         codes, spans = (LIST.split(texts[n].as_py() or "") for texts in (self.codes, self.spans))
         start, e2e = columns["arrival_s"][n].as_py(), columns["e2e_s"][n].as_py()
-        if len(spans) != len(codes) or start is None or e2e is None:
+        if len(spans) != len(codes) or start is None or e2e is None or not (start >= 0.0 and e2e >= 0.0):
             return [{}]
         mark = {"retry_group": f"{self.path}:{self.numbers[n]}", "retry_source": "upstream list",
                 "retry_certainty": "certain"}  # fmt: skip
