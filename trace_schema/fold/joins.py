@@ -185,7 +185,9 @@ class Joining:
         is_head = np.zeros(attempts.num_rows, bool)
         is_head[units.head] = True
         logged, sure = (
-            pc.fill_null(attempts[name], default).to_numpy(zero_copy_only=False)
+            np.full(attempts.num_rows, default, object)
+            if is_empty(attempts[name])
+            else pc.fill_null(attempts[name], default).to_numpy(zero_copy_only=False)
             for name, default in (("retry_source", LOGGED), ("retry_certainty", "certain"))
         )
         return Joined(

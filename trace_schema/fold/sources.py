@@ -20,12 +20,20 @@ def how_joined(groups: Groups, joined: Joined) -> dict[str, pa.Array]:
     """Of each call: the rule of its least certain retry, and how certain that is."""
     if joined.source is None or joined.certainty is None or not (groups.size > 1).any():
         return {}
-    source, certainty = joined.source[groups.order], joined.certainty[groups.order]
+    retry = np.flatnonzero(groups.number > 0)
+    place, call = groups.order[retry], groups.call[retry]
     ranks = {word: rank for rank, word in enumerate(CERTAINTIES)}
-    rank = np.array([ranks[word] if number else -1 for word, number in zip(certainty, groups.number, strict=True)])
-    least = np.lexsort((rank, groups.call))[groups.last]
-    single = rank[least] < 0
-    return {"retry_source": texts(source[least], single), "retry_certainty": texts(certainty[least], single)}
+    rank = np.array([ranks[word] for word in joined.certainty[place]])
+    rising = np.lexsort((rank, call))
+    least = rising[np.flatnonzero(np.diff(call[rising], append=-1))]
+    single = np.ones(len(groups.size), bool)
+    single[call[least]] = False
+    columns = {}
+    for name, words in (("retry_source", joined.source), ("retry_certainty", joined.certainty)):
+        said = np.full(len(groups.size), None, object)
+        said[call[least]] = words[place[least]]
+        columns[name] = texts(said, single)
+    return columns
 
 
 def texts(words: Words, hidden: Mask) -> pa.Array:
