@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from connectors.base import Batch, Dropped
 from connectors.benchmarks import difference, first_known, scaled
@@ -21,6 +23,9 @@ from connectors.rows import attempts_of
 SCHEMA = "dynamo.request.trace.v1"
 REQUEST = "request_end"
 TOOL, OTHER = "an event of a tool, not of a request", "an event of another kind than request_end"
+NO_SESSIONS = (
+    "no row says how its request ended, so that one that was cancelled looks like a short one: send session headers"
+)
 ABORTED = ("cancelled", "canceled", "abort", "aborted")
 
 
@@ -98,6 +103,11 @@ class DynamoRequestTrace:
                 else:
                     dropped.add(TOOL if (event.event_type or "").startswith("tool_") else OTHER, row)
             yield self.attempts(requests, numbers, path, dropped)
+
+    def notes(self, attempts: pa.Table) -> list[str]:
+        """What rows without a session cannot show."""
+        known = pc.any(pc.not_equal(attempts["status"], "unknown")).as_py()
+        return [] if known else [NO_SESSIONS]
 
     def attempts(self, events: list[Event], rows: list[int], path: str, dropped: Dropped) -> Batch:
         requests = [event.request or Request() for event in events]

@@ -18,7 +18,7 @@ from connectors.base import Batch, Dropped
 from connectors.files import first_object
 from connectors.prefixes import misfits
 from connectors.rows import attempts_of
-from connectors.sessions import Pace, Turns
+from connectors.sessions import Pace, Turns, paced
 from connectors.typed_lines import Rows, tables
 
 TIMES = ("timestamp", "delay", "delay_ms")
@@ -98,6 +98,10 @@ class Mooncake:
             "session_id": table["session_id"].combine_chunks(),
         }
         return attempts_of(columns, rows, source_format=self.name, source_file=path, dropped=dropped)
+
+    def notes(self, attempts: pa.Table) -> list[str]:
+        """What sessions cannot show."""
+        return [paced(self.options)] if attempts["session_id"].null_count < attempts.num_rows else []
 
 
 def arrivals(table: pa.Table, turns: Turns) -> pa.Array:

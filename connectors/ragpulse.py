@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
 from connectors.base import Batch, Dropped
 from connectors.files import first_object, objects, reason_of
@@ -45,6 +46,10 @@ class RagPulse:
     def read(self, path: str) -> Iterator[Batch]:
         for lines, rows, dropped in objects(path, msgspec.json.Decoder(Line), reason_of):
             yield self.attempts(lines, rows, path, dropped)
+
+    def notes(self, attempts: pa.Table) -> list[str]:
+        """What the file cannot show."""
+        return ["prompts share parts, but how long those are is not in this file: each is replayed as unlike any other"]
 
     def attempts(self, lines: list[Line], rows: list[int], path: str, dropped: Dropped) -> Batch:
         columns: dict[str, Any] = {name: list(map(attrgetter(key), lines)) for name, key in KEYS.items()}

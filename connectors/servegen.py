@@ -20,6 +20,7 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 from msgspec import Meta
 
 from connectors.base import Batch, Dropped
@@ -99,6 +100,12 @@ class ServeGen:
             rows = np.arange(first + 1, first + 1 + len(columns["arrival_s"]))
             columns["client"] = [client.name] * len(rows)
             yield attempts_of(columns, rows, source_format=self.name, source_file=path)
+
+    def notes(self, attempts: pa.Table) -> list[str]:
+        """What these requests are."""
+        return [
+            f"nobody sent these requests: they are made of a client's rates and lengths, with seed {self.options.seed}"
+        ]
 
     def lengths(self, path: str) -> Sequence[Lengths]:
         """The client's lengths. Raises BadInput when they are nowhere."""

@@ -21,6 +21,14 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that each of its tokens is taken to last."""
 
 
+def paced(pace: Pace) -> str:
+    """What is taken for granted of turns that hang on responses, for people who read such a trace."""
+    return (
+        f"when responses came is not in it: turns that follow one arrive as if it took {pace.first_token_s:g} s and "
+        f"{pace.token_s:g} s for each of its tokens (--option first_token_s, --option token_s)"
+    )
+
+
 class Turns:
     """When the turns of sessions arrive: at a time of their own, or so long after the turn before has ended."""
 

@@ -23,7 +23,7 @@ from connectors.delimited import layout_of, names_in
 from connectors.files import first_object, head, objects, reason_of
 from connectors.prefixes import Contexts, lists_of
 from connectors.rows import as_floats, attempts_of
-from connectors.sessions import Pace, Turns
+from connectors.sessions import Pace, Turns, paced
 from connectors.text_columns import TextColumns
 from trace_schema.errors import BadInput
 
@@ -85,6 +85,10 @@ class TraceLab:
             return
         for found, rows, dropped in objects(path, msgspec.json.Decoder(Round), reason_of):
             yield self.attempts(found, rows, path, dropped)
+
+    def notes(self, attempts: pa.Table) -> list[str]:
+        """What the CSV cannot show."""
+        return [paced(self.options)] if attempts["e2e_s"].null_count == attempts.num_rows else []
 
     def planned(self, path: str) -> Planned:
         names = layout_of(path).names

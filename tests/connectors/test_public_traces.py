@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -354,6 +355,27 @@ def test_a_bad_row_is_dropped_alone_and_named(tmp_path: Path, name: str, row: by
     assert reason in found
     assert (count, rows) == (1, [5 if name.endswith("jsonl") else 6])
     assert (file.rows_emitted, file.rows_read) == (4, 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "note"),
+    [
+        ("tracelab_sessions.csv", r"it took 0.25 s and 0.01 s for each of its tokens \(--option first_token_s"),
+        ("mooncake_sessions.jsonl", "when responses came is not in it"),
+        ("ragpulse.jsonl", "prompts share parts, but how long those are is not in this file"),
+    ],
+)
+def test_what_a_trace_leaves_open_is_said(name: str, note: str) -> None:
+    report = ingest([str(TRACES / name)]).report
+    assert report is not None
+    assert re.search(note, " ".join(report.files[0].notes))
+
+
+@pytest.mark.parametrize("name", ["tracelab_rounds.jsonl", "mooncake.jsonl", "dynamo_request_trace.jsonl"])
+def test_nothing_is_said_where_nothing_is_open(name: str) -> None:
+    report = ingest([str(TRACES / name)]).report
+    assert report is not None
+    assert report.files[0].notes == []
 
 
 def test_equal_offences_in_different_places_are_one_reason(tmp_path: Path) -> None:

@@ -45,6 +45,14 @@ def test_equal_seeds_make_equal_requests_and_others_do_not() -> None:
     assert not made(seed=3).calls.equals(made(seed=4).calls)
 
 
+def test_a_trace_says_that_its_requests_are_made() -> None:
+    report = made(seed=3).report
+    assert report is not None
+    assert report.files[0].notes == [
+        "nobody sent these requests: they are made of a client's rates and lengths, with seed 3"
+    ]
+
+
 def test_windows_have_their_rates_and_idle_ones_nobody() -> None:
     counts = np.mean([np.histogram(times(made(seed=k)), [0, 600, 1200, 1800, 2400])[0] for k in range(40)], axis=0)
     assert counts[1] == 0
