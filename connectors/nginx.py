@@ -9,7 +9,7 @@ to first token: vLLM sends the headers of a stream before the request waits in i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, cast
 
 import msgspec
@@ -25,7 +25,6 @@ from connectors.clf import entry_of, is_clf
 from connectors.files import CUT_SHORT, UNDECODABLE, blocks, first_object, head, objects, reason_of
 from connectors.instants import unix_time
 from connectors.rows import as_array, attempts_of
-from trace_schema.attempts import ATTEMPTS
 
 Row = dict[str, Any]
 Ints = npt.NDArray[np.int64]
@@ -87,8 +86,8 @@ HEX_ESCAPE = re.compile(rb"\\x([0-9A-Fa-f]{2})")
 BARE = re.compile(rb'":\s*-?\s*(?=[,}])')
 BARE_LIST = re.compile(rb'":\s*((?:-|[\d.]+)(?:\s*[,:]\s*(?:-|[\d.]+))+)\s*(?=[,}])')
 SIZES = ("request_bytes", "response_bytes", "prompt_tokens", "output_tokens", "max_tokens")
-OF_A_TRY = ("arrival_s", "e2e_s", "status", "http_status", "cancel_reason", "error_class", "retry_group",
-            "retry_source", "retry_certainty")  # fmt: skip
+OF_A_TRY = ("arrival_s", "arrival_unix_ns", "e2e_s", "status", "http_status", "cancel_reason", "error_class",
+            "retry_group", "retry_source", "retry_certainty")  # fmt: skip
 """Fields of ATTEMPTS in which the tries of a line differ from it."""
 WITHOUT = {
     "prompt_tokens": "nginx knows no tokens: read its log with one of the engine (--with vllm.steps.jsonl), or give "
@@ -125,16 +124,15 @@ class Nginx:
             yield self.attempts(rows, numbers, path, dropped)
 
     def attempts(self, rows: list[Row], numbers: list[int], path: str, dropped: Dropped) -> Batch:
-        said = Said(rows)
         places = np.asarray(numbers, np.int64)
-        wanted = requests(said, places, dropped)
-        lines = Lines(said, places, wanted, path)
-        columns = lines.columns()
+        wanted = requests(Said(rows), places, dropped)
+        lines = Said([row for row, is_wanted in zip(rows, wanted.tolist(), strict=True) if is_wanted])
         batch = attempts_of(
-            columns, lines.numbers, source_format=self.name, source_file=path, dropped=dropped, needed=("arrival_s",)
-        )
-        shared = batch.attempts.num_rows - len(np.unique(np.asarray(batch.attempts["source_row"])))
-        return Batch(batch.attempts, batch.dropped, shared)
+            columns_of(lines), places[wanted], source_format=self.name, source_file=path, dropped=dropped,
+            needed=("arrival_s",),
+        )  # fmt: skip
+        tries = with_tries(batch.attempts, lines, places[wanted])
+        return Batch(tries, batch.dropped, tries.num_rows - batch.attempts.num_rows)
 
     def notes(self, attempts: pa.Table) -> list[str]:
         """What the log cannot show, and what to add to log_format."""
@@ -256,89 +254,93 @@ def requests(said: Said, places: Ints, dropped: Dropped) -> Mask:
     return np.asarray(posted & ~other)
 
 
-class Lines:
-    """Lines on their way to attempts: those of a list of upstreams are several."""
+def columns_of(lines: Said) -> dict[str, pa.Array]:
+    """The fields of ATTEMPTS that a line has once, and its outcome for the client."""
+    get = lines.get
+    e2e, ended, trace, complete = last_number(get("duration")), seconds(get("ended")), get("trace"), lines.complete()
+    address = pc.utf8_trim_whitespace(pc.struct_field(pc.extract_regex(get("address"), FIRST), "first"))
+    return {
+        "arrival_s": pc.coalesce(pc.subtract(ended, e2e), ended),
+        "arrival_basis": pc.if_else(e2e.is_null(), "logged_end", "end_minus_duration"),
+        "e2e_s": e2e,
+        **outcomes(last_number(get("status")), complete),
+        "finish_reason": pc.if_else(complete, "complete", "incomplete"),
+        "retry_index": get("retry"),
+        "client_timeout_s": last_number(get("timeout")),
+        "idempotency_key": get("key"),
+        "source_request_id": pc.coalesce(get("id"), get("outer_id")),
+        "engine_request_id": pc.if_else(get("id").is_valid(), get("outer_id"), None),
+        "trace_id": pc.coalesce(pc.struct_field(pc.extract_regex(trace, TRACEPARENT), "trace"), trace),
+        "tenant": pc.coalesce(get("user"), owners(get("secret")), address),
+        "client": get("agent"),
+        "session_id": get("session"),
+        "model": get("model"),
+        "deployment": pc.struct_field(pc.extract_regex(get("upstream"), LAST), "last"),
+        "stream": pc.match_substring(get("content_type"), "event-stream"),
+        **{name: get(name) for name in SIZES},
+    }
 
-    def __init__(self, said: Said, places: Ints, wanted: Mask, path: str) -> None:
-        self.said, self.wanted, self.path = said, pa.array(wanted), path
-        self.numbers = places[wanted]
-        self.codes, self.spans = self.get("upstream_status"), self.get("upstream_time")
 
-    def get(self, what: str) -> pa.Array:
-        return self.said.get(what).filter(self.wanted)
+def with_tries(attempts: pa.Table, lines: Said, numbers: Ints) -> pa.Table:
+    """`attempts` of `lines` as far as they were kept, with a row for each try of those with several upstreams."""
+    codes, spans = lines.get("upstream_status"), lines.get("upstream_time")
+    line = np.searchsorted(numbers, np.asarray(attempts["source_row"]))
+    several = np.asarray(pc.fill_null(pc.match_substring_regex(codes, LISTED), False))[line]
+    tries: dict[int, list[Row]] = {}
+    for row in np.flatnonzero(several).tolist():
+        found = tries_of(
+            attempts.slice(row, 1).to_pylist()[0], codes[line[row]].as_py(), spans[line[row]].as_py() or ""
+        )
+        if found:
+            tries[row] = found
+    if not tries:
+        return attempts
+    counts = np.ones(attempts.num_rows, np.int64)
+    counts[list(tries)] = [len(found) for found in tries.values()]
+    first = np.cumsum(counts) - counts
+    table = attempts.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
+    for name in OF_A_TRY:
+        place = table.column_names.index(name)
+        values = table[name].to_pylist()
+        for row, found in tries.items():
+            values[first[row] : first[row] + counts[row]] = [one[name] for one in found]
+        table = table.set_column(place, table.schema.field(name), pa.array(values, table.schema.field(name).type))
+    return table
 
-    def columns(self) -> dict[str, Any]:
-        """The columns of ATTEMPTS, and `numbers`, which now hold a line's number for each of its tries."""
-        columns = self.common()
-        listed = np.flatnonzero(np.asarray(pc.fill_null(pc.match_substring_regex(self.codes, LISTED), False)))
-        tries = {int(n): found for n in listed if len(found := self.tries(int(n), columns)) > 1}
-        if not tries:
-            return columns
-        counts = np.ones(len(self.numbers), np.int64)
-        counts[list(tries)] = [len(found) for found in tries.values()]
-        order = np.repeat(np.arange(len(counts)), counts)
-        first = np.cumsum(counts) - counts
-        self.numbers = self.numbers[order]
-        taken = {name: values.take(pa.array(order)) for name, values in columns.items()}
-        for name in OF_A_TRY:
-            values = taken[name].to_pylist() if name in taken else [None] * len(order)
-            for n, found in tries.items():
-                values[first[n] : first[n] + counts[n]] = [one.get(name, values[first[n]]) for one in found]
-            taken[name] = pa.array(values, ATTEMPTS.field(name).type)
-        return taken
 
-    def common(self) -> dict[str, pa.Array]:
-        """The fields that a line has once, and its outcome for the client."""
-        e2e = last_number(self.get("duration"))
-        ended = seconds(self.get("ended"))
-        trace = self.get("trace")
-        content_type, complete = self.get("content_type"), self.said.complete().filter(self.wanted)
-        address = pc.utf8_trim_whitespace(pc.struct_field(pc.extract_regex(self.get("address"), FIRST), "first"))
-        return {
-            "arrival_s": pc.coalesce(pc.subtract(ended, e2e), ended),
-            "arrival_basis": pc.if_else(e2e.is_null(), "logged_end", "end_minus_duration"),
-            "e2e_s": e2e,
-            **outcomes(last_number(self.get("status")), complete),
-            "finish_reason": pc.if_else(complete, "complete", "incomplete"),
-            "retry_index": self.get("retry"),
-            "client_timeout_s": last_number(self.get("timeout")),
-            "idempotency_key": self.get("key"),
-            "source_request_id": pc.coalesce(self.get("id"), self.get("outer_id")),
-            "engine_request_id": pc.if_else(self.get("id").is_valid(), self.get("outer_id"), None),
-            "trace_id": pc.coalesce(pc.struct_field(pc.extract_regex(trace, TRACEPARENT), "trace"), trace),
-            "tenant": pc.coalesce(self.get("user"), owners(self.get("secret")), address),
-            "client": self.get("agent"),
-            "session_id": self.get("session"),
-            "model": self.get("model"),
-            "deployment": pc.struct_field(pc.extract_regex(self.get("upstream"), LAST), "last"),
-            "stream": pc.match_substring(content_type, "event-stream"),
-            **{name: self.get(name) for name in SIZES},
-        }
+def tries_of(attempt: Row, codes: str, spans: str) -> list[Row]:
+    """The tries of an attempt whose upstreams are a list; none, if their times are no list of equal length.
 
-    def tries(self, n: int, columns: Mapping[str, pa.Array]) -> list[Row]:
-        """The tries of a line whose upstreams are a list: one, if their times are none.
-
-        The last try ends when the request does; those before lie one after the other from its beginning.
-        """
-        codes, spans = (LIST.split(texts[n].as_py() or "") for texts in (self.codes, self.spans))
-        start, e2e = columns["arrival_s"][n].as_py(), columns["e2e_s"][n].as_py()
-        if len(spans) != len(codes) or start is None or e2e is None or not (start >= 0.0 and e2e >= 0.0):
-            return [{}]
-        mark = {"retry_group": f"{self.path}:{self.numbers[n]}", "retry_source": "upstream list",
-                "retry_certainty": "certain"}  # fmt: skip
-        outcome = outcomes(last_number(pa.array(codes)), pa.array([True] * len(codes)))
-        found: list[Row] = []
-        began = 0.0
-        for place, span in enumerate(last_number(pa.array(spans)).to_pylist()[:-1]):
-            ended = {name: values[place].as_py() for name, values in outcome.items()}
-            found.append({**ended, **mark, "arrival_s": start + began, "e2e_s": span or 0.0})
-            began += span or 0.0
-        return [*found, {**mark, "arrival_s": start + began, "e2e_s": max(e2e - began, 0.0)}]
+    The last try ends when the request does; those before lie one after the other from its beginning.
+    """
+    ended = last_number(pa.array(LIST.split(codes)))
+    lasted = last_number(pa.array(LIST.split(spans))).to_pylist()
+    if len(lasted) != len(ended) or attempt["e2e_s"] is None:
+        return []
+    group = f"{attempt['source_file']}:{attempt['source_row']}"
+    mark = {"retry_group": group, "retry_source": "upstream list", "retry_certainty": "certain"}
+    outcome = {name: values.to_pylist() for name, values in outcomes(ended, pa.nulls(len(ended), pa.bool_())).items()}
+    found: list[Row] = []
+    began = 0.0
+    for place, span in enumerate(lasted):
+        last, left = place == len(lasted) - 1, max(attempt["e2e_s"] - began, 0.0)
+        span = left if last else min(span or 0.0, left)
+        unix_ns = attempt["arrival_unix_ns"]
+        found.append({
+            **attempt,
+            **({} if last else {name: values[place] for name, values in outcome.items()}),
+            **mark,
+            "arrival_s": attempt["arrival_s"] + began,
+            "arrival_unix_ns": None if unix_ns is None else unix_ns + round(1e9 * began),
+            "e2e_s": span,
+        })  # fmt: skip
+        began += span
+    return found
 
 
 def outcomes(code: pa.Array, complete: pa.Array) -> dict[str, pa.Array]:
     """status, http_status, cancel_reason and error_class of tries that ended with an HTTP status."""
-    known = pc.fill_null(pc.greater_equal(code, 100), False)
+    known = pc.fill_null(pc.and_(pc.greater_equal(code, 100), pc.less(code, 1000)), False)
     cut = pc.or_(pc.equal(code, 499), pc.and_(pc.less(code, 400), pc.invert(pc.fill_null(complete, True))))
     refused = pc.or_(pc.and_(pc.greater_equal(code, 400), pc.less(code, 500)), pc.equal(code, 503))
     cases = (pc.invert(known), cut, pc.less(code, 400), pc.equal(code, 504), refused)
