@@ -24,8 +24,11 @@ OBSERVED = (
 """What the trace says of each call that its outcomes do not: who sent it, and what the log saw."""
 
 
-def describe_run(plan: Plan, store: Store) -> None:
-    """Write what the queries need beside the cells: run, policies, phases, observed; and the settings for people."""
+def describe_run(plan: Plan, store: Store, bounded: bool = True) -> None:
+    """Write what the queries need beside the cells: run, policies, phases, observed; and the settings for people.
+
+    `bounded`: ask what was possible too.
+    """
     experiment = plan.experiment
     columns: Mapping[str, tuple[Any, pa.DataType]] = {
         "as_logged": (plan.policies[0].name if experiment.as_logged is not None else None, pa.string()),
@@ -62,7 +65,7 @@ def describe_run(plan: Plan, store: Store) -> None:
     )
     store.write_table("profiles.parquet", profiles_table(plan.cells))
     counted = Counted(plan.phases, experiment.slo_s, run_cut(plan), experiment.warmup_s)
-    store.write_table("possible.parquet", possible_table(plan.cells, plan.parts.calls, counted))
+    store.write_table("possible.parquet", possible_table(plan.cells if bounded else [], plan.parts.calls, counted))
     store.write_table("observed.parquet", plan.trace.calls.select(list(OBSERVED)).replace_schema_metadata(None))
     settings = {key: {"value": value, "source": source} for key, (value, source) in plan.sources.items()}
     store.write("config.resolved.yaml", yaml.safe_dump(settings, sort_keys=True).encode())

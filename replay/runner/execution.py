@@ -36,10 +36,11 @@ def execute(plan: Plan, store: Store, executor: Executor, on_progress: Report) -
 def execute_all(plans: Mapping[str, Plan], store: Store, executor: Executor, on_progress: Report) -> None:
     """The same for several runs at once, each in a directory of the store; the cells of each name it as their run.
 
-    The plans agree in their limits, and have one list of calls, which their cells number. Raises as `execute`.
+    The plans agree in their limits, and have one list of calls, which their cells number. What was possible is asked of
+    a run alone: for hundreds of seeds it takes longer than their replays. Raises as `execute`.
     """
     store.create()
-    opened = {run: open_run(plan, Store(str(store.root / run))) for run, plan in plans.items()}
+    opened = {run: open_run(plan, Store(str(store.root / run)), len(plans) == 1) for run, plan in plans.items()}
     todo = [cell for run, plan in plans.items() for cell in opened[run].missing_of(plan)]
     first = next(iter(plans.values()))
     limits = Limits(
@@ -93,13 +94,13 @@ class OpenRun:
             self.saved, self.behind = time.monotonic(), False
 
 
-def open_run(plan: Plan, store: Store) -> OpenRun:
+def open_run(plan: Plan, store: Store, bounded: bool) -> OpenRun:
     """The run directory of a plan, with what it says of itself. Raises BadConfig when it holds another run."""
     store.create()
     manifest = open_manifest(store, fresh_manifest(plan))
     manifest.done = {key: manifest.done.get(key, 0.0) for key in manifest.cells if is_written(key, store)}
     manifest.save(store)
-    describe_run(plan, store)
+    describe_run(plan, store, bounded)
     return OpenRun(store, manifest, time.monotonic())
 
 
