@@ -21,7 +21,12 @@ def verdict(found: Answers, own: str | None) -> list[str]:
     sentences = []
     for group in dict.fromkeys(r["group"] for r in found["summary"]):
         mine = {name: [r for r in rows if r["group"] == group] for name, rows in found.items()}
-        said = [served(mine["summary"], own), came_back(mine["recovery"]), wasted(mine["wasted_compute"], own)]
+        said = [
+            served(mine["summary"], own),
+            could_be(mine["share_of_possible"]),
+            came_back(mine["recovery"]),
+            wasted(mine["wasted_compute"], own),
+        ]
         said += [doubt(mine["self_replay"], own), cut(mine["summary"])]
         sentences += [f"{group}: {s}" if group else s for s in said if s]
     return sentences
@@ -44,6 +49,14 @@ def served(rows: Rows, own: str | None) -> str:
     if own in rates:
         beside = f" ({own} is the log's own)" if own in best else f"; {own}, the log's own, {percent(rates[own])}"
     return f"{listed(best)} {'delivers' if len(best) == 1 else 'deliver'} most calls: {percent(top)}{beside}."
+
+
+def could_be(rows: Rows) -> str:
+    """How much any policy could deliver; empty where that is all."""
+    shares = [r["possible_delivered"] / r["calls"] for r in rows if r["phase"] is None and r["calls"]]
+    if not shares or max(shares) > 1 - SAME:
+        return ""
+    return f"No policy with clients as patient could deliver more than {percent(max(shares))}."
 
 
 def came_back(rows: Rows) -> str:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import permutations
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from replay.engine import simulate
 from replay.policies.knobs import Client, Gateway, Policy
 from replay.possible import Possible, most_calls
-from replay.profiles.profile import Profile, StepTime
+from replay.profiles.profile import EngineSettings, Profile, StepTime
 from tests.engine.scenarios import Scenario, scenarios
 
 ONCE = Client(max_attempts=1)
@@ -101,3 +103,35 @@ def test_a_small_pool_is_what_bounds_long_contexts(profile: Profile) -> None:
     assert possible(calls_of(rows), policy, [large]).delivered == 60
     served = simulate(calls_of(rows), policy, [small]).calls["outcome"].to_pylist().count("delivered")
     assert 45 <= served <= possible(calls_of(rows), policy, [small]).delivered < 60
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([0.0, 0.02, 0.2]), st.sampled_from([16, 100, 250]), st.sampled_from([0.12, 0.3, 0.6])
+        ),
+        min_size=2,
+        max_size=4,
+    )
+)
+@settings(max_examples=15, deadline=None)
+def test_no_order_of_serving_beats_the_bound(drawn: list[tuple[float, int, float]]) -> None:
+    """All orders in which one request at a time can be served, of all calls and of some of them."""
+    engine = EngineSettings(
+        policy="priority", max_num_seqs=1, max_num_batched_tokens=256, max_model_len=4096, num_blocks=400
+    )
+    step_time = StepTime(knots_tokens=(1, 256), knots_s=(0.01, 0.1))
+    profile = Profile(name="one at a time", engine=engine, step_time=step_time)
+    arrivals = np.cumsum([gap for gap, _, _ in drawn])
+    rows = [
+        {"arrival_s": at, "prompt_tokens": prompt, "output_tokens": 2, "client_timeout_s": timeout}
+        for at, (_, prompt, timeout) in zip(arrivals.tolist(), drawn, strict=True)
+    ]
+    policy = Policy(name="once", client=ONCE)
+    best = 0
+    for n in range(1, len(rows) + 1):
+        for order in permutations(range(len(rows)), n):
+            served = [{**rows[i], "priority": order.index(i)} for i in sorted(order)]
+            outcome = simulate(calls_of(served), policy, [profile]).calls["outcome"].to_pylist()
+            best = max(best, outcome.count("delivered"))
+    assert best <= possible(calls_of(rows), policy, [profile]).delivered

@@ -31,7 +31,9 @@ def answers(**changes: Any) -> dict[str, list[dict[str, Any]]]:
         for p, f in (("cancel", 0.8), ("coalesce", 0.0))
     ]
     own = [{"figure": "delivered during", "group": "", "observed": 0.2, "predicted": 0.22, "low": 0.1, "high": 0.3}]
+    possible = [{"policy": "cancel", "group": "", "phase": None, "calls": 100, "possible_delivered": 100}]
     found = {"summary": summary, "recovery": recovery, "wasted_compute": wasted, "self_replay": own}
+    found["share_of_possible"] = possible
     return {**found, **changes}
 
 
@@ -50,6 +52,12 @@ def test_without_a_policy_of_the_log_the_least_waste_is_named() -> None:
 def test_a_replay_that_is_off_the_log_is_pointed_out() -> None:
     off = [{"figure": "delivered after", "group": "", "observed": 0.2, "predicted": 0.5, "low": 0.4, "high": 0.6}]
     assert verdict(answers(self_replay=off), "cancel")[-1].startswith("Caution: replayed as cancel, delivered after is")
+
+
+def test_what_no_policy_could_deliver_is_said() -> None:
+    most = [{"policy": "cancel", "group": "", "phase": None, "calls": 100, "possible_delivered": 80}]
+    said = verdict(answers(share_of_possible=most), "cancel")
+    assert said[1] == "No policy with clients as patient could deliver more than 80%."
 
 
 def test_a_cut_and_an_unknowable_recovery_are_said() -> None:
