@@ -139,7 +139,10 @@ class LiteLlm:
                 "has them (--with vllm.steps.jsonl)"
             )
         if pc.any(pc.equal(attempts["prompt_token_source"], "client_tokenizer")).as_py():
-            said.append("tokens of streams that broke off are LiteLLM's own guess: the engine's log has the true ones")
+            said.append(
+                "tokens of streams that broke off are LiteLLM's own guess: the engine's log has the true ones "
+                "(--with vllm.steps.jsonl)"
+            )
         return said
 
 
