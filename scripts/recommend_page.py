@@ -58,8 +58,9 @@ change makes of the six nearest pairs. Policies that the traffic cannot tell apa
 **4. The last run**: the best policy of each set of changes, five at most, with all seeds (`--seeds`, 5).
 
 A policy *reaches* a goal when it does in every replay. Of those that do, the **smallest** is the answer: fewer
-changes before more; of as many, those of a setting (`config`) before those that take code; of equal ones, that with
-the largest margin. The margin is how far the worst replay is beyond the number, as a share of it.
+changes before more; of as many, those of a setting (`config`) before those that take code; of equal ones, that
+which reaches it on most of the resampled traffics below, then that with the largest margin: how far the worst replay
+is beyond the number, as a share of it.
 
 | change | who | takes | values (of timeouts: where it is 10 s) |
 |---|---|---|---|
@@ -75,7 +76,7 @@ otherwise.
 **Over seeds**: the mean, and its bootstrapped 95% interval. Seeds differ in the waits of clients, and in what the log
 cut short; the calls are the same.
 
-**Over resampled traffic** (`--resamples`, 40): the recommended and the present policy on other traffic of the same
+**Over resampled traffic** (`--resamples`, 40): the smallest changes and the present policy on other traffic of the same
 kind, by a block bootstrap in time. The trace is cut into blocks of *n*^(1/3) calls on average; each place gets a
 block drawn from the same phase, so that an overload stays one. Sessions and the attempts of a call move as a whole.
 The interval holds the middle 95% of the resampled figures; beside it stands the share of traffics in which all goals

@@ -23,7 +23,7 @@ from replay.recommend.capacity import replicas_needed
 from replay.recommend.changes import Present, Who, allowed
 from replay.recommend.goal import Figures, Goal, margin, reached
 from replay.recommend.robust import on_resampled_traffic, sensitivity, variants
-from replay.recommend.search import Tried, by_policy, finalists, last_run, search
+from replay.recommend.search import Tried, by_policy, finalists, last_run, search, smallest
 from replay.report.headline import interval
 from replay.report.verdict import doubt
 
@@ -67,12 +67,15 @@ def recommend(
     now = by_policy(checked, goals)[own.name]
     tried = [] if reached(goals, now) else search(bench, goals, allowed(can), present, seeds)
     run, last = last_run(bench, goals, finalists(tried), seeds)
-    best = last[0] if last else None
-    policies = [best.candidate.policy] if best else []
     resamples, sensed_seeds, said = as_far_as_they_go(bench, resamples, seeds)
     cautions += said
-    resampled = on_resampled_traffic(bench, goals, policies, resamples) if resamples else {}
-    sensed = sensitivity(bench, goals, policies, sensed_seeds)
+    contenders = [t.candidate.policy for t in smallest(last) or last[:1]]
+    resampled = on_resampled_traffic(bench, goals, contenders, resamples) if resamples else {}
+    last = sorted(
+        last, key=lambda t: (not t.reached, t.candidate.size if t.reached else 0, -holds(goals, t, resampled))
+    )
+    best = last[0] if last else None
+    sensed = sensitivity(bench, goals, [best.candidate.policy] if best else [], sensed_seeds)
     rooms = capacity(bench, goals, own, best, fleet, seeds, already=reached(goals, now))
     found = by_policy(run, goals)
     fared = [standing(goals, t.candidate, present, bench, found, resampled) for t in last]
@@ -116,6 +119,18 @@ def as_far_as_they_go(bench: Bench, resamples: int, seeds: int) -> tuple[int, in
     each = max(min(seeds, SENSED_SEEDS_MOST, CALLS_HELD // (len(variants()) * calls)), 1)
     said = [f"traffic is resampled {times} times, not {resamples}: {calls:,} calls each"] if times < resamples else []
     return times, each, said
+
+
+def holds(goals: Sequence[Goal], tried: Tried, resampled: Figures) -> float:
+    """Share of resampled traffics in which a policy reaches all goals; 0 where it was not tried on any."""
+    return share_reached(goals, resampled, tried.candidate.policy.name) or 0.0
+
+
+def share_reached(goals: Sequence[Goal], resampled: Figures, name: str) -> float | None:
+    """The same; null where it was not tried on any."""
+    found = [values for place, by_seed in resampled.items() if place[0] == name for values in by_seed.values()]
+    good = [reached(goals, {0: values}) for values in found]
+    return sum(good) / len(good) if good else None
 
 
 def disagreement(run: str, own: str, anyway: bool) -> list[str]:
@@ -163,7 +178,6 @@ def standing(
     name = candidate.policy.name
     by_seed = found[name]
     others = {place[0]: values for place, values in resampled.items()}.get(name)
-    good = [all(g.holds(v) for g, v in zip(goals, values, strict=True)) for values in (others or {}).values()]
     return Fared(
         policy=name,
         known_as=known_as(candidate.policy, present.policy, Traffic.of(bench.trace.calls)),
@@ -181,7 +195,7 @@ def standing(
             )
             for k, goal in enumerate(goals)
         ],
-        holds_in=sum(good) / len(good) if good else None,
+        holds_in=share_reached(goals, resampled, name),
     )
 
 

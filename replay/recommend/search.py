@@ -61,13 +61,14 @@ def search(bench: Bench, goals: Sequence[Goal], changes: Sequence[Change], prese
     seen: set[Policy] = set()
     moves = single_moves(changes, present)
     one = different([candidate([m], present.policy) for m in moves], present.policy, traffic, seen)
-    tried = stage(bench, goals, one, 1, seeds)
+    calls = bench.trace.calls.num_rows
+    tried = stage(bench, goals, one, 1, max(1, min(seeds, CALLS_PER_STAGE // (calls * max(len(one), 1)))))
     best = [*tried]
     while not any(t.reached for t in tried) and tried and len(tried[0].candidate.moves) < DEPTH:
         depth = len(tried[0].candidate.moves) + 1
         ranked = in_order(moves, tried if depth == 2 else best)
         wanted = pairs(ranked, present.policy) if depth == 2 else thirds(tried, ranked, present.policy)
-        room = max(LEAST, min(MOST, CALLS_PER_STAGE // bench.trace.calls.num_rows))
+        room = max(LEAST, min(MOST, CALLS_PER_STAGE // calls))
         tried = stage(bench, goals, different(wanted, present.policy, traffic, seen)[:room], depth, 1)
         best += tried
     return sorted(best, key=lambda t: t.rank)
@@ -111,11 +112,19 @@ def judged(
 
 
 def finalists(tried: Sequence[Tried]) -> list[Candidate]:
-    """Those that are replayed with all seeds: the best of each set of changes, so that they differ in kind."""
+    """Those that are replayed with all seeds: the smallest that reach the goal, and the best of each set of changes."""
     kept: dict[frozenset[str], Candidate] = {}
     for t in tried:
         kept.setdefault(frozenset(change.name for change, _ in t.candidate.moves), t.candidate)
-    return list(kept.values())[:FINALISTS]
+    chosen = [t.candidate for t in smallest(tried)][:FINALISTS]
+    return [*chosen, *(c for c in kept.values() if c not in chosen)][: max(FINALISTS, len(chosen))]
+
+
+def smallest(tried: Sequence[Tried]) -> list[Tried]:
+    """Of those that reach the goal, all that are as small a change as any."""
+    good = [t for t in tried if t.reached]
+    least = min((t.candidate.size for t in good), default=None)
+    return [t for t in good if t.candidate.size == least]
 
 
 def last_run(

@@ -172,10 +172,11 @@ def alternatives(answer: Answer) -> str:
             ", ".join(dict.fromkeys(f"{t.who} {t.effort}" for t in other.turns)),
             *(spread(s, s.seeds) for s in other.standings),
             "reached" if other.reached else "missed",
+            "-" if other.holds_in is None else percent(other.holds_in),
         ]
         for other in answer.others
     ]
-    heads = ["policy", "takes", *(s.figure for s in answer.now.standings), "goal"]
+    heads = ["policy", "takes", *(s.figure for s in answer.now.standings), "goal", "resampled"]
     return grid(heads, rows, "Other changes") if rows else ""
 
 

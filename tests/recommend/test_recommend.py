@@ -116,6 +116,8 @@ def test_resampled_traffic_is_a_run_of_its_own(by_the_gateway: Answer) -> None:
     assert best.holds_in is not None
     assert by_the_gateway.now.holds_in is not None
     assert best.holds_in > by_the_gateway.now.holds_in
+    as_small = [o for o in by_the_gateway.others if o.holds_in is not None]
+    assert all((o.holds_in or 0.0) <= best.holds_in for o in as_small)
     rows = run_query(f"{by_the_gateway.run}/beneath/resampled", "seeds").to_pylist()
     assert sorted({row["seed"] for row in rows}) == [0, 1, 2, 3]
     assert len({row["delivered_call_rate"] for row in rows if row["policy"] == "cancel"}) > 1
