@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from itertools import chain, zip_longest
 from typing import Any
 
@@ -10,6 +9,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from trace_schema.attempts import CERTAINTIES
 from trace_schema.fold.groups import Groups
 from trace_schema.fold.joins import Joined, JoinRules, Words
 from trace_schema.fold.leaving import Departures
@@ -101,27 +101,33 @@ def account_of(
     if joined.source is None or joined.certainty is None or not (groups.size > 1).any():
         return FoldAccount(**told)
     source, certainty = joined.source[groups.order], joined.certainty[groups.order]
-    retry = np.flatnonzero(groups.number > 0)
-    call = groups.call[retry]
-    found = list(zip(call.tolist(), source[retry], certainty[retry], strict=True))
-    counts = Counter((rule, sure) for _, rule, sure in found)
-    calls = Counter(rule for rule, _ in {(rule, call) for call, rule, _ in found})
     return FoldAccount(
         **told,
         joined_calls=int((groups.size > 1).sum()),
-        rules=[
-            Rule(
-                name=name,
-                calls=number,
-                attempts=sum(counts[name, sure] for sure in ("certain", "inferred", "ambiguous")),
-                certain=counts[name, "certain"],
-                inferred=counts[name, "inferred"],
-                ambiguous=counts[name, "ambiguous"],
-            )
-            for name, number in calls.most_common()
-        ],
+        rules=rules_of(groups, source, certainty),
         examples=examples(attempts, places, groups, call_ids, source, certainty),
     )
+
+
+def rules_of(groups: Groups, source: Words, certainty: Words) -> list[Rule]:
+    """What each rule joined, those of most calls first; `source` and `certainty` in `groups` order."""
+    retry = np.flatnonzero(groups.number > 0)
+    names, rule = coded(source[retry])
+    words, sure = coded(certainty[retry])
+    counts = np.bincount(rule * len(words) + sure, minlength=len(names) * len(words)).reshape(len(names), len(words))
+    calls = np.bincount(np.unique(groups.call[retry] * len(names) + rule) % len(names), minlength=len(names))
+    found = []
+    for place in np.argsort(-calls, kind="stable").tolist():
+        by = dict(zip(words, counts[place].tolist(), strict=True))
+        kinds = {word: by.get(word, 0) for word in CERTAINTIES}
+        found.append(Rule(name=names[place], calls=int(calls[place]), attempts=int(counts[place].sum()), **kinds))
+    return found
+
+
+def coded(words: Words) -> tuple[list[str], Ints]:
+    """(the distinct words, the place of each one among them)."""
+    encoded = pa.array(words, pa.string()).dictionary_encode()
+    return encoded.dictionary.to_pylist(), np.asarray(encoded.indices).astype(np.int64)
 
 
 def unmatched(attempts: pa.Table, groups: Groups) -> int:
@@ -134,13 +140,13 @@ def examples(
     attempts: pa.Table, places: pa.Table, groups: Groups, call_ids: Ints, source: Words, certainty: Words
 ) -> list[Example]:
     """Calls of several attempts, of each rule and certainty in turn."""
-    kinds: dict[tuple[str, str], list[int]] = {}
-    for call in np.flatnonzero((groups.size > 1) & (call_ids >= 0)).tolist():
-        second = groups.first[call] + 1
-        held = kinds.setdefault((source[second], certainty[second]), [])
-        if len(held) < EXAMPLES_MOST:
-            held.append(call)
-    turns = chain.from_iterable(zip_longest(*kinds.values()))
+    several = np.flatnonzero((groups.size > 1) & (call_ids >= 0))
+    second = groups.first[several] + 1
+    names, rule = coded(source[second])
+    words, sure = coded(certainty[second])
+    kind = rule * len(words) + sure
+    kinds = [several[kind == one][:EXAMPLES_MOST].tolist() for one in range(len(names) * len(words))]
+    turns = chain.from_iterable(zip_longest(*kinds))
     chosen = [call for call in turns if call is not None][:EXAMPLES_MOST]
     return [
         Example(call_id=int(call_ids[call]), attempts=[
