@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.synthetic import Added
@@ -87,8 +90,6 @@ def describe(trace: Trace) -> Description:
     """The figures of a trace."""
     calls = trace.calls
     arrivals = np.asarray(calls["arrival_s"])
-    status = calls["observed_status"]
-    counts = pc.value_counts(pc.fill_null(status, "unknown")).to_pylist()
     finest = trace.report.time_resolution_s if trace.report else 0.0
     windows = [w for w in WINDOWS_S if finest <= w <= arrivals[-1] / 2 and arrivals[-1] / w <= WINDOWS_MOST]
     binned = {w: Windows.of(arrivals, w) for w in windows}
@@ -96,12 +97,12 @@ def describe(trace: Trace) -> Description:
     described = Description(
         calls=calls.num_rows,
         span_s=float(arrivals[-1]),
-        attempts=int(np.asarray(calls["observed_attempts"]).sum()),
-        outcomes={c["values"]: c["counts"] for c in sorted(counts, key=lambda c: -c["counts"])},
+        attempts=int(pc.sum(calls["observed_attempts"]).as_py()),
+        outcomes=outcomes(calls["observed_status"]),
         attempts_per_call=spread(trace, "observed_attempts"),
         prompt_tokens=spread(trace, "prompt_tokens"),
         output_tokens=spread(trace, "output_tokens"),
-        censored_outputs=int(np.asarray(calls["output_censored"]).sum()),
+        censored_outputs=int(pc.sum(calls["output_censored"]).as_py()),
         e2e_s=spread(trace, "observed_e2e_s"),
         ttft_s=spread(trace, "observed_ttft_s"),
         streamed_share=None if is_empty(calls["stream"]) else float(pc.mean(calls["stream"].cast("int8")).as_py()),
@@ -111,7 +112,7 @@ def describe(trace: Trace) -> Description:
         peak_calls_per_s={f"{w:g}": b.most / w for w, b in binned.items()},
         dispersion={f"{w:g}": b.dispersion for w, b in binned.items()},
         gap_cv=gap_cv(arrivals),
-        repeated_contents=calls.num_rows - int(pc.count_distinct(calls["content_id"]).as_py()),
+        repeated_contents=repeated(np.asarray(calls["content_id"])),
         sharing=sharing(calls),
         conversations=conversations(calls),
         names=names(calls),
@@ -133,6 +134,23 @@ def spread(trace: Trace, name: str) -> Spread | None:
     return None if is_empty(column) else Spread.of(np.asarray(column.drop_null()))
 
 
+def outcomes(status: pa.ChunkedArray) -> dict[str, int]:
+    """How many calls ended how in the log, the most frequent first."""
+    if is_empty(status):
+        return {"unknown": len(status)}
+    counts: Counter[str] = Counter()
+    for c in pc.value_counts(status).to_pylist():
+        counts[c["values"] or "unknown"] += c["counts"]
+    return dict(counts.most_common())
+
+
+def repeated(contents: npt.NDArray[np.int64]) -> int:
+    """Calls with the content of an earlier one."""
+    if (contents[1:] > contents[:-1]).all():
+        return 0
+    return len(contents) - len(np.unique(contents))
+
+
 def both_null(trace: Trace, one: str, other: str) -> int:
     """Calls that are null in both columns."""
     if is_empty(trace.calls[other]):
@@ -146,15 +164,22 @@ def gap_cv(arrivals: Any) -> float | None:
     return float(gaps.std() / gaps.mean()) if len(gaps) and gaps.mean() > 0 else None
 
 
+def delivered_rate(status: pa.ChunkedArray, inside: npt.NDArray[np.bool_]) -> float | None:
+    """Share of the calls in a phase that the log shows as delivered; None where it shows no outcomes."""
+    if is_empty(status):
+        return None
+    known = np.asarray(pc.fill_null(pc.not_equal(status, "unknown"), False))[inside]
+    ok = np.asarray(pc.fill_null(pc.equal(status, "ok"), False))[inside]
+    return float(ok.mean()) if known.any() else None
+
+
 def phase_figures(trace: Trace, phase: Phase) -> PhaseFigures:
     """Rate and delivery among the calls that arrive in a phase."""
     arrivals = np.asarray(trace.calls["arrival_s"])
     inside = phase.holds(arrivals)
     last = float(arrivals[-1])
     end = last if phase.end_s is None else min(phase.end_s, last)
-    status = trace.calls["observed_status"].to_numpy(zero_copy_only=False)[inside]
-    known = sum(s not in (None, "unknown") for s in status)
-    rate = float(np.mean(status == "ok")) if known else None
+    rate = delivered_rate(trace.calls["observed_status"], inside)
     seconds = max(end - phase.start_s, 1e-9)
     return PhaseFigures(phase.name, phase.start_s, end, int(inside.sum()), float(inside.sum() / seconds), rate)
 

@@ -106,10 +106,10 @@ def conversation_lines(found: Conversations | None) -> list[str]:
 
 def phase_lines(d: Description) -> list[str]:
     """The phases of the trace, and how they were found."""
-    text = [f"{'phase':10}{'from s':>10}{'to s':>10}{'calls':>10}{'calls/s':>10}{'delivered':>11}"]
+    text = [f"{'phase':10}{'from s':>12}{'to s':>12}{'calls':>12}{'calls/s':>10}{'delivered':>11}"]
     for p in d.phases:
         rate = "-" if p.delivered_call_rate is None else f"{p.delivered_call_rate:.3f}"
-        text.append(f"{p.name:10}{p.start_s:>10.1f}{p.end_s:>10.1f}{p.calls:>10,}{p.calls_per_s:>10.2f}{rate:>11}")
+        text.append(f"{p.name:10}{p.start_s:>12,.1f}{p.end_s:>12,.1f}{p.calls:>12,}{p.calls_per_s:>10.2f}{rate:>11}")
     return [*text, *wrapped(f"  {d.phase_rule}")]
 
 
