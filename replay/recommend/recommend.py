@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from queries import run_query
 from replay.config import flat
-from replay.errors import BadInput
+from replay.errors import BadConfig, BadInput
 from replay.policies.catalogue import CATALOGUE
 from replay.policies.effect import Traffic
 from replay.policies.knobs import Fleet, Policy
@@ -53,11 +53,14 @@ def recommend(
 ) -> Answer:
     """The smallest change within what `can` be changed that reaches the goals on the bench's trace.
 
-    Raises BadInput where the replay of the log's own policy disagrees with the log, unless `anyway`.
+    Raises BadConfig for several profiles or fleets, and BadInput where the replay of the log's own policy disagrees
+    with the log, unless `anyway`.
     """
     seeds = bench.experiment.seeds
     bench, said = with_slo(bench)
     plan = bench.plan([], seeds)
+    if len(plan.profiles) > 1 or len(plan.fleets) > 1:
+        raise BadConfig("recommend: takes one profile and one fleet; give --profile and --replicas once")
     own = plan.policies[0]
     checked = bench.run(f"{own.name} as it is", plan, "self-replay")
     cautions = [*said, *disagreement(checked, own.name, anyway)]

@@ -174,6 +174,12 @@ def test_the_same_command_goes_on_where_it_was_broken_off(by_the_gateway: Answer
     assert before == {p: p.stat().st_mtime_ns for p in Path(by_the_gateway.run).rglob("calls/**/*.parquet")}
 
 
+def test_several_fleets_are_refused_before_anything_is_replayed(place: Path) -> None:
+    with pytest.raises(BadConfig, match="one fleet"):
+        asked(place, "fleets", "--goal", "delivered_call_rate >= 0.99", "--replicas", "1", "--replicas", "2")
+    assert not (place / "fleets").exists()
+
+
 @pytest.mark.parametrize(("words", "said"), [(["--can", "user"], "gateway"), (["--can", ","], "--can: is empty")])
 def test_who_cannot_change_anything_is_told(words: list[str], said: str, place: Path) -> None:
     with pytest.raises(BadConfig, match=said):
