@@ -61,6 +61,7 @@ from replay.engine.state import (
     DECODING,
     DONE,
     EVENTS_AT_ONCE,
+    FINISHED,
     INFINITY,
     NONE,
     NOT_BLOCKED,
@@ -139,7 +140,8 @@ def step_ends(S: State, rep: Replica) -> None:
         x = rep.late
         rep.late = S.executions[x].next
         execution_ended(S, x)
-        post(S, S.settings.to_engine + S.settings.to_gateway, DELIVER, x)
+        if S.executions[x].status == FINISHED:
+            post(S, S.settings.to_engine + S.settings.to_gateway, DELIVER, x)
     look_at_started(S, rep)
     if rep.unstarted < unstarted:
         room_was_made(S)

@@ -388,7 +388,10 @@ def read_first_token(S: State, rep: Replica, x: int) -> None:
 
 @cold
 def read_stale(S: State, r: int) -> None:
-    """Outputs of requests that were preempted while those were in flight: they count, and may be the last."""
+    """Outputs of requests that were preempted while those were in flight: they count, and may be the last.
+
+    One whose abort waited for the end of its prefill has not finished then: it is aborted.
+    """
     rep = S.replicas[r]
     for k in range(rep.stale):
         x = S.stale[r, k]
@@ -400,7 +403,7 @@ def read_stale(S: State, r: int) -> None:
         S.executions[x].outputs += 1
         if S.executions[x].outputs >= S.executions[x].output:
             dequeue(S, rep, x)
-            S.executions[x].status = FINISHED
+            S.executions[x].status = ABORTED if S.executions[x].doomed else FINISHED
             S.executions[x].end = S.progress.now
             S.executions[x].next = rep.late
             rep.late = x
