@@ -129,10 +129,10 @@ def orphan_running(S: State, x: int) -> None:
     """Settle what the running execution `x` has cost while it was attended."""
     slot = int(S.executions[x].slot)
     remember(S, S.replicas[S.executions[x].replica], slot, False)
-    held = settle(S, S.replicas[S.executions[x].replica], slot)
+    settle(S, S.replicas[S.executions[x].replica], slot)
     S.slots[slot].stranded_from_ns = now_ns(S)
     if S.settings.caching:
-        leave_unattended(S, slot, held)
+        leave_unattended(S, slot)
 
 
 @hot
@@ -148,9 +148,9 @@ def attend_running(S: State, x: int) -> None:
     """Settle what the running execution `x` has cost while it was an orphan."""
     slot = int(S.executions[x].slot)
     remember(S, S.replicas[S.executions[x].replica], slot, True)
-    held = settle(S, S.replicas[S.executions[x].replica], slot)
+    settle(S, S.replicas[S.executions[x].replica], slot)
     if S.settings.caching:
-        attend_again(S, slot, held)
+        attend_again(S, slot)
 
 
 @hot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from replay.engine.batch import book, outputs_of
-from replay.engine.blocks import ATTENDED, charge_lingering, unstrand
+from replay.engine.blocks import ATTENDED, charge_lingering, charge_private, unstrand
 from replay.engine.cancels import abort_arrives, abort_now, cancel_is_seen, kv_is_released, read_due, read_inbox
 from replay.engine.clients import (
     call_arrives,
@@ -381,6 +381,8 @@ def close_books(S: State) -> None:
             computed += rep.clock
         settle(S, rep, slot)
         book(S, slot, computed)
+        if S.executions[x].orphan:
+            charge_private(S, slot)
     for b in range(len(S.blocks)):
         if 0 < S.blocks[b].state < ATTENDED:
             unstrand(S, b)
