@@ -12,7 +12,16 @@ from replay.engine.blocks import credit_salvage, publish_read
 from replay.engine.flights import give_up_unread, head, head_end, take_off
 from replay.engine.held import give_up_held, hold_slot
 from replay.engine.kernel import cold, hot
-from replay.engine.ledger import post_step, settle, step_overhead_s
+from replay.engine.ledger import (
+    group_charges,
+    post_busy,
+    post_decoding,
+    post_step,
+    settle,
+    shared_rates,
+    step_overhead_s,
+    whole_rates,
+)
 from replay.engine.queue import dequeue
 from replay.engine.readers import begins_to_answer
 from replay.engine.running import (
@@ -32,6 +41,7 @@ from replay.engine.state import (
     DECODING,
     DRAINING,
     FINISHED,
+    FS,
     NONE,
     NOT_BLOCKED,
     ORACLE,
@@ -234,6 +244,9 @@ def coast(S: State, rep: Replica, horizon: float) -> None:
     rep.preempted = 0
     rep.prefill_only = 0
     overhead = step_overhead_s(S, rep, rows, rows, rows) + S.settings.poll * decode
+    token_rate, share_rate = shared_rates(S, rep, rows, rows)
+    own_fs, marginal_fs = group_charges(S, rep, rows, rows)
+    kv_fs = rep.kv_token_s * FS
     while nothing_is_due(S, rep):
         need = S.residues[rep.index, rep.clock % size].count
         duration = overhead + rep.kv_token_s * (rep.context + decode)
@@ -249,7 +262,11 @@ def coast(S: State, rep: Replica, horizon: float) -> None:
         rep.context += decode
         rep.steps += 1
         rep.rounds += 1
-        post_step(S, rep, decode, 0, rep.held, rows, False, duration)
+        token_fs, share_fs = whole_rates(rep, token_rate, share_rate)
+        post_decoding(rep, token_fs + share_fs + own_fs, kv_fs, marginal_fs)
+        if rep.held > 0:
+            rep.held_total += token_fs + share_fs + own_fs
+        post_busy(rep, duration)
         if S.settings.depth > 1:
             take_off(S, rep, duration, decode)
             rep.in_flight -= 1

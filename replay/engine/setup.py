@@ -30,6 +30,8 @@ GROWN = ("attempts", "executions", "ledgers", "heap", "inbox", "samples", "steps
 """Arrays whose need is not known beforehand."""
 ATTEMPTS_FORESEEN = 4
 """Attempts of a call that there is room for from the start. What is not used takes no memory."""
+TIMERS_IN_LINE = 65_536
+"""Timeouts that may wait in line, a power of two."""
 
 
 def step_seconds(step_time: StepTime, max_tokens: int) -> npt.NDArray[np.float64]:
@@ -319,6 +321,7 @@ def new_state(
         key_execution=np.full(int(array["key"].max(initial=0)) + 1, st.NONE, i8),
         budgets=new_buckets(int(array["bucket"].max(initial=0)) + 1, policy.budget),
         heap=np.zeros(st.EVENTS_AT_ONCE * seqs + 1024, st.EVENT),
+        timers=zeros(TIMERS_IN_LINE, st.EVENT),
         soon=np.zeros(power_of_two(2 * st.EVENTS_AT_ONCE * seqs + 64), st.EVENT),
         inbox=zeros(n, i8),
         due=np.full((replicas, int(settings["due_mask"][0]) + 1), st.NONE, i8),

@@ -197,7 +197,7 @@ SETTINGS = _record(
 
 PROGRESS = _record(
     f8="now next_sample lets_go_at answer_s first_token_s codel_above codel_next",
-    i8="posted steps sampled soon_head soon_tail linger_head linger_tail held_tokens",
+    i8="posted steps sampled soon_head soon_tail timers_head timers_tail linger_head linger_tail held_tokens",
     i4="next_call attempts executions ledgers heap samples traced_steps traced_rows held fresh_head fresh_tail "
     "retry_head retry_tail codel_count codel_last",
     i1="codel_dropping",
@@ -250,6 +250,7 @@ class State(NamedTuple):
     key_execution: Any  # latest execution of a coalescing key
     budgets: Any  # retry buckets: tokens, counts, and what was counted of late (see budgets.py)
     heap: Any
+    timers: Any  # timeouts that wait in line: a ring
     soon: Any  # events caused without delay, in order
     inbox: Any  # aborts that wait for the end of a replica's step
     due: Any  # ring over steps: executions whose cancel is noticed at the end of one
