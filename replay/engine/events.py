@@ -99,6 +99,15 @@ def drop_top(S: State) -> None:
         S.progress.heap += 1
 
 
+@hot
+def move(heap: Any, start: int, end: int) -> None:
+    """Copy an event, field by field: numba copies a record byte by byte."""
+    heap[end].time = heap[start].time
+    heap[end].order = heap[start].order
+    heap[end].kind = heap[start].kind
+    heap[end].argument = heap[start].argument
+
+
 @cold
 def push(heap: Any, n: int, time: float, order: int, kind: int, argument: int) -> None:
     """Put an event into a heap of `n`. Called, not inlined: it takes one array, and stands in a dozen places."""
@@ -107,7 +116,7 @@ def push(heap: Any, n: int, time: float, order: int, kind: int, argument: int) -
         above = (i - 1) >> 1
         if heap[above].time < time or (heap[above].time == time and heap[above].order < order):
             break
-        heap[i] = heap[above]
+        move(heap, above, i)
         i = above
     heap[i].time = time
     heap[i].order = order
@@ -135,7 +144,7 @@ def sift(heap: Any, n: int) -> None:
             below = right
         if time < heap[below].time or (time == heap[below].time and order < heap[below].order):
             break
-        heap[i] = heap[below]
+        move(heap, below, i)
         i = below
     heap[i].time = time
     heap[i].order = order

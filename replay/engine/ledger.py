@@ -205,7 +205,7 @@ def charge_chunk(
 
 @hot
 def shared_rates(S: State, rep: Replica, rows: int, tokens: int) -> tuple[float, float]:
-    """What a step of so many rows and tokens charges each token, and each row, beside what they cause themselves (fs)."""
+    """What a step of so many rows and tokens charges each token, and each row, of what they share (fs)."""
     return S.step_seconds[rep.table, tokens] / tokens * FS, rep.overhead_s / rows * FS
 
 
@@ -258,7 +258,7 @@ def post_step(
 
 @hot
 def post_decoding(rep: Replica, row_fs: int, kv_fs: float, marginal_fs: int) -> None:
-    """Advance the running totals of the decoding group by one step, which charges so much a row and token of context."""
+    """Advance the running totals of the decoding group by one step: what it charges a row, and a token of context."""
     rate = kv_fs + rep.context_carry
     context_fs = math.floor(rate)
     rep.context_carry = rate - context_fs
