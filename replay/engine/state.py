@@ -151,7 +151,7 @@ REPLICA = _record(
 
 `steps` counts all that were scheduled, `rounds` those that have ended, `in_flight` those that have not. `unstarted`:
 prompt tokens that were sent to it and have not begun to answer; `started` heads the executions whose readers are to be
-looked at when the step ends. `private_left`: blocks still to be taken of the private ones at the head of the free queue.
+looked at when the step ends. `private_left`: blocks still to be taken of the private ones in front of the free queue.
 """
 
 RESIDUE = _record(i8="crossed count head tail")
