@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from replay.engine.batch import seat
-from replay.engine.blocks import block_key, find, touch
+from replay.engine.blocks import touch
+from replay.engine.chains import find
 from replay.engine.kernel import hot
 from replay.engine.ledger import new_ledger, open_slot
+from replay.engine.private import may_be_found
 from replay.engine.queue import dequeue
 from replay.engine.running import chunk_limit, give_chunk
 from replay.engine.state import (
@@ -24,11 +26,22 @@ from replay.engine.state import (
 @hot
 def prefix_hits(S: State, rep: Replica, x: int, tokens: int) -> int:
     """Look up the full blocks of the first `tokens - 1` tokens; leaves them in `hits`, returns their number."""
+    if not S.settings.caching:
+        return 0
+    c = int(S.executions[x].call)
+    limit = (tokens - 1) // S.settings.block_size
+    hashed = min(limit, S.calls[c].hash_count)
     count = 0
-    if S.settings.caching:
-        limit = (tokens - 1) // S.settings.block_size
+    while count < hashed:
+        b = find(S, rep, S.hashes[S.calls[c].hash_start + count])
+        if b == NONE:
+            return count
+        S.hits[count] = b
+        count += 1
+    if count < limit and may_be_found(S, rep, S.calls[c].content):
+        key = S.settings.content_base + S.calls[c].content * S.settings.stride
         while count < limit:
-            b = find(S, rep, block_key(S, x, count))
+            b = find(S, rep, key + count)
             if b == NONE:
                 break
             S.hits[count] = b

@@ -10,6 +10,7 @@ from replay.engine.blocks import linger, publish, publish_read, release, take
 from replay.engine.flights import give_up_unread, unread_tokens
 from replay.engine.kernel import hot
 from replay.engine.ledger import mark_decoding, settle
+from replay.engine.private import first_private
 from replay.engine.queue import enqueue
 from replay.engine.state import DECODING, DRAINING, EMPTY, NONE, PREFILLING, QUEUED, Replica, State
 
@@ -232,6 +233,11 @@ def seat(S: State, rep: Replica, x: int, computed: int, hits: int) -> int:
     S.slots[slot].offset = computed
     S.slots[slot].computed_from = computed
     S.slots[slot].hits = hits
+    if S.settings.caching:
+        S.slots[slot].private_from = first_private(S, rep, x)
+        S.slots[slot].private_stranded = 0
+        S.slots[slot].filled = hits
+        S.slots[slot].blocks = hits
     S.slots[slot].first_round = rep.rounds
     S.slots[slot].skipped_even = NONE
     S.slots[slot].skipped_odd = NONE

@@ -1,12 +1,13 @@
 """The paged KV pool of a replica, and its prefix cache.
 
-Without caching a pool is a number: `free`. With it, every block is known. Free blocks form one queue whose front is
-`blank` (blocks that keep no hash, a stack) and whose rest is `ring` (hashed ones, oldest first; an entry whose block
-a hit has taken since is stale). Hashed blocks hang in `buckets`, in chains whose oldest entry answers.
+Without caching a pool is a number: `free`. With it, every block that others may hit has a number of its own, and hangs
+in `buckets` by what it holds; the others are counted (see `private.py`). Free blocks form one queue (`free_queue.py`).
 """
 
 from __future__ import annotations
 
+from replay.engine.chains import enter, give_number, take_number
+from replay.engine.free_queue import make_room, put_back, put_back_private, take_front
 from replay.engine.kernel import cold, hot
 from replay.engine.state import NONE, NS, Replica, State
 
@@ -15,8 +16,6 @@ HOLDER = 1
 ATTENDED = 1 << 15
 """One more of its holders has a waiting client."""
 HOLDERS = ATTENDED - 1
-BLANK = 1 << 30
-"""State of a free block without a hash: in no ring place, held by nobody."""
 
 
 @hot
@@ -32,76 +31,27 @@ def hold_of(S: State, x: int) -> int:
 
 
 @hot
-def block_key(S: State, x: int, j: int) -> int:
-    """Identity of block `j` of the sequence of execution `x`."""
-    c = int(S.executions[x].call)
-    if j < S.calls[c].hash_count:
-        return S.hashes[S.calls[c].hash_start + j]
-    return S.settings.content_base + S.calls[c].content * S.settings.stride + j
-
-
-@hot
-def find(S: State, rep: Replica, key: int) -> int:
-    """The oldest block of the replica that holds `key`, or NONE."""
-    b = S.buckets[rep.index, key & S.settings.table_mask]
-    while b != NONE and S.blocks[b].key != key:
-        b = S.blocks[b].chain
-    return b
-
-
-@hot
 def publish(S: State, rep: Replica, slot: int, first: int, end: int) -> None:
-    """Hash the blocks `table[slot, first:end]`: others may hit them from now on."""
+    """Hash the blocks `first` to `end` of a slot: others may hit them from now on."""
+    S.slots[slot].filled = end
     x = S.slots[slot].execution
     c = int(S.executions[x].call)
     hashed = S.calls[c].hash_count
     hashes = S.calls[c].hash_start
     content = S.settings.content_base + S.calls[c].content * S.settings.stride
-    for j in range(first, end):
-        b = S.table[slot, j]
+    for j in range(first, min(end, S.slots[slot].private_from)):
         key = content + j
         if j < hashed:
             key = S.hashes[hashes + j]
-        S.blocks[b].key = key
-        S.blocks[b].chain = NONE
-        S.stories[b].producer = x
-        append_to_chain(S, rep, b, key & S.settings.table_mask)
+        enter(S, rep, S.table[slot, j], key, x)
 
 
 @hot
 def publish_read(S: State, rep: Replica, slot: int, known: int) -> None:
     """Hash the blocks of a decoding slot that its `known` tokens fill, as far as they have no hash yet."""
     end = known // S.settings.block_size
-    first = end
-    while first > 0 and S.blocks[S.table[slot, first - 1]].key == NONE:
-        first -= 1
-    publish(S, rep, slot, first, end)
-
-
-@hot
-def append_to_chain(S: State, rep: Replica, b: int, bucket: int) -> None:
-    """Hang block `b` at the end of its bucket's chain."""
-    last = S.buckets[rep.index, bucket]
-    if last == NONE:
-        S.buckets[rep.index, bucket] = b
-        return
-    while S.blocks[last].chain != NONE:
-        last = S.blocks[last].chain
-    S.blocks[last].chain = b
-
-
-@hot
-def forget(S: State, rep: Replica, b: int) -> None:
-    """Take the hash off block `b`."""
-    i = S.blocks[b].key & S.settings.table_mask
-    before = S.buckets[rep.index, i]
-    if before == b:
-        S.buckets[rep.index, i] = S.blocks[b].chain
-    else:
-        while S.blocks[before].chain != b:
-            before = S.blocks[before].chain
-        S.blocks[before].chain = S.blocks[b].chain
-    S.blocks[b].key = NONE
+    if end > S.slots[slot].filled:
+        publish(S, rep, slot, int(S.slots[slot].filled), end)
 
 
 @hot
@@ -118,31 +68,35 @@ def unstrand(S: State, b: int) -> None:
 
 
 @hot
+def charge_private(S: State, slot: int) -> None:
+    """The private blocks of a slot are stranded no longer: charge the time to its execution."""
+    count = S.slots[slot].blocks - S.slots[slot].private_from
+    if count > 0:
+        ledger = S.ledgers[S.executions[S.slots[slot].execution].ledger]
+        ledger.stranded_kv_block += count * now_ns(S) - S.slots[slot].private_stranded
+        S.slots[slot].private_stranded = 0
+
+
+@hot
 def take(S: State, rep: Replica, slot: int, first: int, end: int) -> None:
-    """Fill `table[slot, first:end]` from the front of the free queue; the caller has counted them."""
+    """Blocks `first` to `end` of a slot, from the front of the free queue; the caller has counted them."""
+    take_front(S, rep, end - first)
+    fill(S, rep, slot, first, end)
+
+
+@hot
+def fill(S: State, rep: Replica, slot: int, first: int, end: int) -> None:
+    """Blocks taken from the free queue are `first` to `end` of a slot."""
     x = S.slots[slot].execution
-    hold = hold_of(S, x)
-    j = first
-    while j < end and rep.blank_count > 0:
-        rep.blank_count -= 1
-        b = S.blank[rep.index, rep.blank_count]
-        S.blocks[b].state = hold
+    orphan = S.executions[x].orphan
+    S.slots[slot].blocks = end
+    if orphan and end > S.slots[slot].private_from:
+        S.slots[slot].private_stranded += (end - max(first, S.slots[slot].private_from)) * now_ns(S)
+    for j in range(first, min(end, S.slots[slot].private_from)):
+        b = give_number(S, rep, hold_of(S, x))
         S.table[slot, j] = b
-        j += 1
-    while j < end:
-        place = rep.ring_head & S.settings.ring_mask
-        b = S.ring[rep.index, place]
-        rep.ring_head += 1
-        if S.blocks[b].state != -place:
-            continue
-        S.blocks[b].state = hold
-        if S.blocks[b].key != NONE:
-            forget(S, rep, b)
-        S.table[slot, j] = b
-        j += 1
-    if S.executions[x].orphan:
-        for k in range(first, end):
-            strand(S, S.table[slot, k], x)
+        if orphan:
+            strand(S, b, x)
 
 
 @hot
@@ -163,22 +117,6 @@ def touch(S: State, slot: int, count: int) -> None:
             S.blocks[b].state += hold
 
 
-@cold
-def compact_ring(S: State, r: int) -> None:
-    """Drop the stale entries of a full ring, keeping the order."""
-    mask = S.settings.ring_mask
-    rep = S.replicas[r]
-    write = rep.ring_tail
-    for k in range(int(rep.ring_tail - rep.ring_head)):
-        place = (rep.ring_tail - 1 - k) & mask
-        b = S.ring[r, place]
-        if S.blocks[b].state == -place:
-            write -= 1
-            S.ring[r, write & mask] = b
-            S.blocks[b].state = -(write & mask)
-    rep.ring_head = write
-
-
 @hot
 def release(S: State, rep: Replica, slot: int, held: int) -> None:
     """Let go of the `held` blocks of a slot, from the tail to the head of the sequence.
@@ -191,33 +129,33 @@ def release(S: State, rep: Replica, slot: int, held: int) -> None:
         rep.free += held
         return
     x = S.slots[slot].execution
+    orphan = S.executions[x].orphan
     part = hold_of(S, x)
-    hashed = held
-    while not S.settings.blanks_to_back and hashed > 0 and S.blocks[S.table[slot, hashed - 1]].key == NONE:
-        hashed -= 1
-    for i in range(hashed, held):
-        b = S.table[slot, i]
-        if S.executions[x].orphan:
+    keep = held if S.settings.blanks_to_back else S.slots[slot].filled
+    numbered = min(held, S.slots[slot].private_from)
+    rep.blank_count += held - keep
+    rep.free += held - keep
+    for j in range(keep, numbered):
+        b = S.table[slot, j]
+        if orphan:
             unstrand(S, b)
-        S.blocks[b].state = BLANK
-        S.blank[rep.index, rep.blank_count] = b
-        rep.blank_count += 1
-        rep.free += 1
-    if rep.ring_tail - rep.ring_head + hashed > S.settings.ring_mask:
-        compact_ring(S, rep.index)
-    for i in range(hashed):
-        b = S.table[slot, hashed - 1 - i]
+        take_number(S, rep, b)
+    make_room(S, rep, keep)
+    if held > numbered:
+        if orphan:
+            charge_private(S, slot)
+        if keep > numbered:
+            put_back_private(S, rep, S.calls[S.executions[x].call].content, keep - numbered)
+            keep = numbered
+    for i in range(keep):
+        b = S.table[slot, keep - 1 - i]
         state = S.blocks[b].state - part
         if state == 0:
-            if S.executions[x].orphan:
+            if orphan:
                 unstrand(S, b)
-            place = rep.ring_tail & S.settings.ring_mask
-            rep.ring_tail += 1
-            S.ring[rep.index, place] = b
-            S.blocks[b].state = -place
-            rep.free += 1
+            put_back(S, rep, b)
         else:
-            if state < ATTENDED and not S.executions[x].orphan:
+            if state < ATTENDED and not orphan:
                 strand(S, b, x)
             S.blocks[b].state = state
 
@@ -260,26 +198,34 @@ def release_lingering(S: State, r: int, x: int) -> None:
         for j in range(held):
             S.table[last, j] = S.lingering[(S.progress.linger_head + j) & (len(S.lingering) - 1)]
         S.progress.linger_head += held
+        filled = held
+        while filled > 0 and S.blocks[S.table[last, filled - 1]].key == NONE:
+            filled -= 1
+        S.slots[last].filled = filled
     S.slots[last].execution = x
     release(S, rep, last, held)
     S.slots[last].execution = NONE
 
 
 @cold
-def leave_unattended(S: State, slot: int, held: int) -> None:
+def leave_unattended(S: State, slot: int) -> None:
     """The last client of the slot's execution is gone: its blocks are stranded, but for those that others attend."""
     x = S.slots[slot].execution
-    for j in range(held):
+    blocks, private_from = S.slots[slot].blocks, S.slots[slot].private_from
+    for j in range(min(blocks, private_from)):
         b = S.table[slot, j]
         S.blocks[b].state -= ATTENDED
         if S.blocks[b].state < ATTENDED:
             strand(S, b, x)
+    if blocks > private_from:
+        S.slots[slot].private_stranded = (blocks - private_from) * now_ns(S)
 
 
 @cold
-def attend_again(S: State, slot: int, held: int) -> None:
+def attend_again(S: State, slot: int) -> None:
     """A client waits for the slot's execution again."""
-    for j in range(held):
+    charge_private(S, slot)
+    for j in range(min(S.slots[slot].blocks, S.slots[slot].private_from)):
         b = S.table[slot, j]
         if S.blocks[b].state < ATTENDED:
             unstrand(S, b)

@@ -1,6 +1,7 @@
 """The rows of the result tables, column by column, from the records of a run: one pass over the records of each table.
 
-Columns lie as Arrow has them: values side by side, validity and truth as bits, words as letters and where they end.
+Columns are all zeros to begin with. They lie as Arrow has them: values side by side, validity and truth as bits, words
+as letters and where they end.
 """
 
 from __future__ import annotations
@@ -144,6 +145,13 @@ def put_id(column: Column, i: int, number: int) -> None:
 
 
 @hot
+def put_seldom(column: Column, i: int, number: int) -> None:
+    """A number that is 0 in most rows: those are left as they are, and their memory untouched."""
+    if number != 0:
+        column.values[i] = number
+
+
+@hot
 def put_word(words: Words, i: int, code: int) -> None:
     """The word for `code`."""
     at = words.ends[i]
@@ -256,7 +264,6 @@ def write_executions(
     """Rows `first` to `end` of EXECUTIONS. `fates`: what `write_attempts` has decided."""
     for x in range(first, end):
         execution = executions[x]
-        page = ledgers[execution.ledger]
         to.execution_id.values[x] = x
         to.call_id.values[x] = ids[execution.call]
         put_id(to.replica, x, execution.replica)
@@ -268,24 +275,32 @@ def write_executions(
         put_word(to.ended, x, ended_of(execution))
         put_word(to.fate, x, fate_of(execution, calls[execution.call], fates[x]))
         to.prompt_tokens.values[x] = execution.prompt
-        to.cached_prompt_tokens.values[x] = page.cached
-        to.computed_prompt_tokens.values[x] = page.computed_prompt
         to.computed_output_tokens.values[x] = execution.outputs
-        to.recomputed_tokens.values[x] = page.recomputed
-        to.preemptions.values[x] = page.preemptions
-        attended = whole_ns(page.attended_prefill)
-        orphan = whole_ns(page.orphan_prefill)
-        to.attended_prefill_ns.values[x] = attended
-        to.attended_decode_ns.values[x] = whole_ns(page.attended_decode)
-        to.orphan_prefill_ns.values[x] = orphan
-        to.orphan_decode_ns.values[x] = whole_ns(page.orphan_decode)
-        to.recompute_ns.values[x] = whole_ns(page.recompute)
-        to.poll_ns.values[x] = whole_ns(page.poll)
-        to.held_slot_ns.values[x] = whole_ns(page.held_slot)
-        to.marginal_ns.values[x] = whole_ns(page.marginal)
-        to.kv_block_ns.values[x] = page.kv_block
-        to.stranded_kv_block_ns.values[x] = page.stranded_kv_block
-        to.stranded_kv_ns.values[x] = page.stranded_kv
+        if execution.ledger != NO_PAGE:
+            write_page(ledgers[execution.ledger], x, to)
+
+
+@hot
+def write_page(page: Any, x: int, to: ExecutionColumns) -> None:
+    """What the ledger says of execution `x`."""
+    put_seldom(to.cached_prompt_tokens, x, page.cached)
+    to.computed_prompt_tokens.values[x] = page.computed_prompt
+    put_seldom(to.recomputed_tokens, x, page.recomputed)
+    put_seldom(to.preemptions, x, page.preemptions)
+    attended = whole_ns(page.attended_prefill)
+    orphan = whole_ns(page.orphan_prefill)
+    to.attended_prefill_ns.values[x] = attended
+    to.attended_decode_ns.values[x] = whole_ns(page.attended_decode)
+    put_seldom(to.orphan_prefill_ns, x, orphan)
+    put_seldom(to.orphan_decode_ns, x, whole_ns(page.orphan_decode))
+    put_seldom(to.recompute_ns, x, whole_ns(page.recompute))
+    put_seldom(to.poll_ns, x, whole_ns(page.poll))
+    put_seldom(to.held_slot_ns, x, whole_ns(page.held_slot))
+    to.marginal_ns.values[x] = whole_ns(page.marginal)
+    to.kv_block_ns.values[x] = page.kv_block
+    put_seldom(to.stranded_kv_block_ns, x, page.stranded_kv_block)
+    put_seldom(to.stranded_kv_ns, x, page.stranded_kv)
+    if page.salvaged_tokens > 0:
         computed = max(page.computed_prompt, 1)
         share = min(page.salvaged_tokens, computed) / computed
         to.salvaged_ns.values[x] = int((attended + orphan) * share)

@@ -6,6 +6,7 @@ from typing import Any
 
 from replay.engine.kernel import cold, hot, number
 from replay.engine.state import State
+from replay.engine.timers import next_in_line, stands_in_line
 
 # Priorities at equal times, smallest first; within one, in the order of posting.
 ABORT_ARRIVES = number(0)  # at an engine, before the step ends: an abort beats the finish
@@ -79,15 +80,32 @@ def post_at(S: State, time: float, kind: int, argument: int) -> None:
 @hot
 def post_in_place(S: State, time: float, kind: int, argument: int, place: int) -> None:
     """`kind` happens to `argument` at `time`, and has this place among others of its priority at that time."""
-    push(S.heap, S.progress.heap, time, (priority_of(kind) << _PRIORITY_SHIFT) + place, kind, argument)
+    order = (priority_of(kind) << _PRIORITY_SHIFT) + place
+    if kind == TIMES_OUT and stands_in_line(S, time, order, kind, argument):
+        return
+    push(S.heap, S.progress.heap, time, order, kind, argument)
     S.progress.heap += 1
 
 
 @hot
 def drop_top(S: State) -> None:
     """Remove the earliest event."""
+    order = S.heap[0].order
     S.progress.heap -= 1
     sift(S.heap, S.progress.heap)
+    if next_in_line(S, order):
+        first = S.timers[S.progress.timers_head & (len(S.timers) - 1)]
+        push(S.heap, S.progress.heap, first.time, first.order, first.kind, first.argument)
+        S.progress.heap += 1
+
+
+@hot
+def move(heap: Any, start: int, end: int) -> None:
+    """Copy an event, field by field: numba copies a record byte by byte."""
+    heap[end].time = heap[start].time
+    heap[end].order = heap[start].order
+    heap[end].kind = heap[start].kind
+    heap[end].argument = heap[start].argument
 
 
 @cold
@@ -98,7 +116,7 @@ def push(heap: Any, n: int, time: float, order: int, kind: int, argument: int) -
         above = (i - 1) >> 1
         if heap[above].time < time or (heap[above].time == time and heap[above].order < order):
             break
-        heap[i] = heap[above]
+        move(heap, above, i)
         i = above
     heap[i].time = time
     heap[i].order = order
@@ -126,7 +144,7 @@ def sift(heap: Any, n: int) -> None:
             below = right
         if time < heap[below].time or (time == heap[below].time and order < heap[below].order):
             break
-        heap[i] = heap[below]
+        move(heap, below, i)
         i = below
     heap[i].time = time
     heap[i].order = order

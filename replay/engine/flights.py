@@ -153,7 +153,7 @@ def give_back_row(S: State, rep: Replica, slot: int, step: int) -> float:
         ledger.attended_prefill -= charge
     flight.cost -= cost
     flight.end -= seconds
-    post_busy(S, rep, -seconds)
+    post_busy(rep, -seconds)
     if S.settings.trace:
         S.steps[flight.traced].duration -= seconds
     return seconds

@@ -2,8 +2,11 @@
 
 Numba optimizes and emits each function by itself and then again inside every caller. The engine's inner functions are
 called by nothing but each other, so that for them this is half of the time to compile. While an entry is compiled, they
-are only linked into their callers, and all of it is optimized once, at the entry. This reaches into numba
-(`numba.core.codegen`); where its names have changed, functions compile as ever, only longer.
+are only linked into their callers, and all of it is optimized once, at the entry.
+
+Nor do indices count from the end where they are negative: the engine has none that are, and to look costs at each.
+
+This reaches into numba (`PATCHED`); where its names have changed, functions compile as ever, only longer.
 """
 
 from __future__ import annotations
@@ -13,14 +16,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import numba.core.codegen as codegen
+from numba.cpython import slicing
 
 INNER: set[str] = set()
 """Qualified names of the inner functions, which are the names of their libraries."""
-PATCHED = (
-    ("JITCodeLibrary", "finalize"),
-    ("JITCodeLibrary", "get_pointer_to_function"),
-    ("JITCPUCodegen", "set_env"),
-)
 
 
 def link_only(finalize: Any) -> Any:
@@ -62,18 +61,37 @@ def if_emitted(set_env: Any) -> Any:
     return environment
 
 
+def as_it_is(_: Any) -> Any:
+    """`fix_index` that takes an index as it is."""
+
+    def index(_builder: Any, index: Any, _size: Any) -> Any:
+        return index
+
+    return index
+
+
+PATCHED = (
+    (codegen, "JITCodeLibrary", "finalize", link_only),
+    (codegen, "JITCodeLibrary", "get_pointer_to_function", no_pointer),
+    (codegen, "JITCPUCodegen", "set_env", if_emitted),
+    (slicing, None, "fix_index", as_it_is),
+)
+"""Module, class, name, and what makes its replacement of the original."""
+
+
 @contextmanager
 def compiling_once() -> Iterator[None]:
     """Entries that are compiled within are compiled so."""
     try:
-        originals = [getattr(getattr(codegen, kind), name) for kind, name in PATCHED]
+        owners = [getattr(module, kind) if kind else module for module, kind, _, _ in PATCHED]
+        originals = [getattr(owner, name) for owner, (_, _, name, _) in zip(owners, PATCHED, strict=True)]
     except AttributeError:
         yield
         return
-    for (kind, name), make, original in zip(PATCHED, (link_only, no_pointer, if_emitted), originals, strict=True):
-        setattr(getattr(codegen, kind), name, make(original))
+    for owner, (_, _, name, make), original in zip(owners, PATCHED, originals, strict=True):
+        setattr(owner, name, make(original))
     try:
         yield
     finally:
-        for (kind, name), original in zip(PATCHED, originals, strict=True):
-            setattr(getattr(codegen, kind), name, original)
+        for owner, (_, _, name, _), original in zip(owners, PATCHED, originals, strict=True):
+            setattr(owner, name, original)

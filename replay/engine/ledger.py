@@ -129,10 +129,10 @@ def orphan_running(S: State, x: int) -> None:
     """Settle what the running execution `x` has cost while it was attended."""
     slot = int(S.executions[x].slot)
     remember(S, S.replicas[S.executions[x].replica], slot, False)
-    held = settle(S, S.replicas[S.executions[x].replica], slot)
+    settle(S, S.replicas[S.executions[x].replica], slot)
     S.slots[slot].stranded_from_ns = now_ns(S)
     if S.settings.caching:
-        leave_unattended(S, slot, held)
+        leave_unattended(S, slot)
 
 
 @hot
@@ -148,9 +148,9 @@ def attend_running(S: State, x: int) -> None:
     """Settle what the running execution `x` has cost while it was an orphan."""
     slot = int(S.executions[x].slot)
     remember(S, S.replicas[S.executions[x].replica], slot, True)
-    held = settle(S, S.replicas[S.executions[x].replica], slot)
+    settle(S, S.replicas[S.executions[x].replica], slot)
     if S.settings.caching:
-        attend_again(S, slot, held)
+        attend_again(S, slot)
 
 
 @hot
@@ -204,6 +204,34 @@ def charge_chunk(
 
 
 @hot
+def shared_rates(S: State, rep: Replica, rows: int, tokens: int) -> tuple[float, float]:
+    """What a step of so many rows and tokens charges each token, and each row, of what they share (fs)."""
+    return S.step_seconds[rep.table, tokens] / tokens * FS, rep.overhead_s / rows * FS
+
+
+@hot
+def group_charges(S: State, rep: Replica, rows: int, tokens: int) -> tuple[int, int]:
+    """What a decoding row causes itself but for its context, and the marginal charge of one (fs)."""
+    own = rep.decode_s + rep.sequence_s
+    marginal = S.step_seconds[rep.table, tokens] - S.step_seconds[rep.table, tokens - 1] + own
+    if rows == 1:
+        marginal += rep.overhead_s
+    return math.floor(own * FS + 0.5), math.floor(marginal * FS + 0.5)
+
+
+@hot
+def whole_rates(rep: Replica, token_rate: float, share_rate: float) -> tuple[int, int]:
+    """The shared rates of one step in whole femtoseconds; what is left is carried to the next."""
+    rate = token_rate + rep.token_carry
+    token_fs = math.floor(rate)
+    rep.token_carry = rate - token_fs
+    rate = share_rate + rep.share_carry
+    share_fs = math.floor(rate)
+    rep.share_carry = rate - share_fs
+    return token_fs, share_fs
+
+
+@hot
 def post_step(
     S: State, rep: Replica, decoding: int, chunks: int, held: int, tokens: int, mixed: bool, duration: float
 ) -> None:
@@ -213,46 +241,38 @@ def post_step(
     slots that do not take part are out of the group by now.
     """
     rows = decoding + chunks + held
-    rate = S.step_seconds[rep.table, tokens] / tokens * FS + rep.token_carry
-    token_fs = math.floor(rate)
-    rep.token_carry = rate - token_fs
-    rate = rep.overhead_s / rows * FS + rep.share_carry
-    share_fs = math.floor(rate)
-    rep.share_carry = rate - share_fs
+    token_rate, share_rate = shared_rates(S, rep, rows, tokens)
+    token_fs, share_fs = whole_rates(rep, token_rate, share_rate)
+    own_fs, marginal_fs = group_charges(S, rep, rows, tokens)
     kv_fs = rep.kv_token_s * FS
     if mixed:
         kv_fs *= rep.mixed_kv_factor
     if held > 0:
-        own = rep.decode_s + rep.sequence_s
-        rep.held_total += token_fs + share_fs + math.floor(own * FS + 0.5)
+        rep.held_total += token_fs + share_fs + own_fs
     if decoding > 0:
-        post_decoding(S, rep, tokens, rows, token_fs, share_fs, kv_fs)
+        post_decoding(rep, token_fs + share_fs + own_fs, kv_fs, marginal_fs)
     for k in range(chunks):
         charge_chunk(S, rep, S.chunks[k], token_fs, share_fs, kv_fs, tokens, rows)
-    post_busy(S, rep, duration)
+    post_busy(rep, duration)
 
 
 @hot
-def post_decoding(S: State, rep: Replica, tokens: int, rows: int, token_fs: int, share_fs: int, kv_fs: float) -> None:
-    """Advance the running totals of the decoding group by one step."""
-    own = rep.decode_s + rep.sequence_s
+def post_decoding(rep: Replica, row_fs: int, kv_fs: float, marginal_fs: int) -> None:
+    """Advance the running totals of the decoding group by one step: what it charges a row, and a token of context."""
     rate = kv_fs + rep.context_carry
     context_fs = math.floor(rate)
     rep.context_carry = rate - context_fs
-    rep.step_row = token_fs + share_fs + math.floor(own * FS + 0.5)
+    rep.step_row = row_fs
     rep.step_context = context_fs
-    rep.row_total += rep.step_row
+    rep.row_total += row_fs
     rep.context_total += context_fs
     rep.group_total += context_fs * rep.clock
-    marginal = S.step_seconds[rep.table, tokens] - S.step_seconds[rep.table, tokens - 1] + own
-    if rows == 1:
-        marginal += rep.overhead_s
-    rep.step_marginal = math.floor(marginal * FS + 0.5)
-    rep.marginal_total += rep.step_marginal
+    rep.step_marginal = marginal_fs
+    rep.marginal_total += marginal_fs
 
 
 @hot
-def post_busy(S: State, rep: Replica, duration: float) -> None:
+def post_busy(rep: Replica, duration: float) -> None:
     whole = duration * NS + rep.busy_carry
     ns = math.floor(whole)
     rep.busy_carry = whole - ns

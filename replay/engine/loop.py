@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from replay.engine.batch import book, outputs_of
-from replay.engine.blocks import ATTENDED, charge_lingering, unstrand
+from replay.engine.blocks import ATTENDED, charge_lingering, charge_private, unstrand
 from replay.engine.cancels import abort_arrives, abort_now, cancel_is_seen, kv_is_released, read_due, read_inbox
 from replay.engine.clients import (
     call_arrives,
@@ -61,6 +61,7 @@ from replay.engine.state import (
     DECODING,
     DONE,
     EVENTS_AT_ONCE,
+    FINISHED,
     INFINITY,
     NONE,
     NOT_BLOCKED,
@@ -139,7 +140,8 @@ def step_ends(S: State, rep: Replica) -> None:
         x = rep.late
         rep.late = S.executions[x].next
         execution_ended(S, x)
-        post(S, S.settings.to_engine + S.settings.to_gateway, DELIVER, x)
+        if S.executions[x].status == FINISHED:
+            post(S, S.settings.to_engine + S.settings.to_gateway, DELIVER, x)
     look_at_started(S, rep)
     if rep.unstarted < unstarted:
         room_was_made(S)
@@ -379,6 +381,8 @@ def close_books(S: State) -> None:
             computed += rep.clock
         settle(S, rep, slot)
         book(S, slot, computed)
+        if S.executions[x].orphan:
+            charge_private(S, slot)
     for b in range(len(S.blocks)):
         if 0 < S.blocks[b].state < ATTENDED:
             unstrand(S, b)

@@ -7,7 +7,8 @@ vLLM's rule. Both give the same step where the plain case applies.
 from __future__ import annotations
 
 from replay.engine.batch import grow, join_group, leave_group, outputs_of, preempt
-from replay.engine.blocks import now_ns, publish, take
+from replay.engine.blocks import fill, now_ns, publish
+from replay.engine.free_queue import take_front
 from replay.engine.kernel import cold, hot
 from replay.engine.ledger import settle, settle_kv
 from replay.engine.state import DECODING, DRAINING, NONE, PAUSED, Replica, State
@@ -63,11 +64,12 @@ def decode_blocks(S: State, rep: Replica) -> None:
     S.residues[rep.index, residue].crossed += now_ns(S)
     if not S.settings.caching:
         return
+    take_front(S, rep, count)
     slot = S.residues[rep.index, residue].head
     while slot != NONE:
         j = (rep.clock + S.slots[slot].offset) // size
-        take(S, rep, slot, j, j + 1)
-        if S.settings.depth > 1 and j > 0 and S.blocks[S.table[slot, j - 1]].key == NONE:
+        fill(S, rep, slot, j, j + 1)
+        if S.settings.depth > 1 and S.slots[slot].filled < j:
             publish(S, rep, slot, j - 1, j)
         slot = S.slots[slot].residue_next
     if S.settings.depth > 1:

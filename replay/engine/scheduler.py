@@ -12,7 +12,16 @@ from replay.engine.blocks import credit_salvage, publish_read
 from replay.engine.flights import give_up_unread, head, head_end, take_off
 from replay.engine.held import give_up_held, hold_slot
 from replay.engine.kernel import cold, hot
-from replay.engine.ledger import post_step, settle, step_overhead_s
+from replay.engine.ledger import (
+    group_charges,
+    post_busy,
+    post_decoding,
+    post_step,
+    settle,
+    shared_rates,
+    step_overhead_s,
+    whole_rates,
+)
 from replay.engine.queue import dequeue
 from replay.engine.readers import begins_to_answer
 from replay.engine.running import (
@@ -32,6 +41,7 @@ from replay.engine.state import (
     DECODING,
     DRAINING,
     FINISHED,
+    FS,
     NONE,
     NOT_BLOCKED,
     ORACLE,
@@ -234,6 +244,9 @@ def coast(S: State, rep: Replica, horizon: float) -> None:
     rep.preempted = 0
     rep.prefill_only = 0
     overhead = step_overhead_s(S, rep, rows, rows, rows) + S.settings.poll * decode
+    token_rate, share_rate = shared_rates(S, rep, rows, rows)
+    own_fs, marginal_fs = group_charges(S, rep, rows, rows)
+    kv_fs = rep.kv_token_s * FS
     while nothing_is_due(S, rep):
         need = S.residues[rep.index, rep.clock % size].count
         duration = overhead + rep.kv_token_s * (rep.context + decode)
@@ -249,7 +262,11 @@ def coast(S: State, rep: Replica, horizon: float) -> None:
         rep.context += decode
         rep.steps += 1
         rep.rounds += 1
-        post_step(S, rep, decode, 0, rep.held, rows, False, duration)
+        token_fs, share_fs = whole_rates(rep, token_rate, share_rate)
+        post_decoding(rep, token_fs + share_fs + own_fs, kv_fs, marginal_fs)
+        if rep.held > 0:
+            rep.held_total += token_fs + share_fs + own_fs
+        post_busy(rep, duration)
         if S.settings.depth > 1:
             take_off(S, rep, duration, decode)
             rep.in_flight -= 1
@@ -388,7 +405,10 @@ def read_first_token(S: State, rep: Replica, x: int) -> None:
 
 @cold
 def read_stale(S: State, r: int) -> None:
-    """Outputs of requests that were preempted while those were in flight: they count, and may be the last."""
+    """Outputs of requests that were preempted while those were in flight: they count, and may be the last.
+
+    One whose abort waited for the end of its prefill has not finished then: it is aborted.
+    """
     rep = S.replicas[r]
     for k in range(rep.stale):
         x = S.stale[r, k]
@@ -400,7 +420,7 @@ def read_stale(S: State, r: int) -> None:
         S.executions[x].outputs += 1
         if S.executions[x].outputs >= S.executions[x].output:
             dequeue(S, rep, x)
-            S.executions[x].status = FINISHED
+            S.executions[x].status = ABORTED if S.executions[x].doomed else FINISHED
             S.executions[x].end = S.progress.now
             S.executions[x].next = rep.late
             rep.late = x

@@ -30,6 +30,8 @@ GROWN = ("attempts", "executions", "ledgers", "heap", "inbox", "samples", "steps
 """Arrays whose need is not known beforehand."""
 ATTEMPTS_FORESEEN = 4
 """Attempts of a call that there is room for from the start. What is not used takes no memory."""
+TIMERS_IN_LINE = 65_536
+"""Timeouts that may wait in line, a power of two."""
 
 
 def step_seconds(step_time: StepTime, max_tokens: int) -> npt.NDArray[np.float64]:
@@ -200,7 +202,8 @@ def replica_array(engines: Sequence[Profile], kinds: Sequence[Profile]) -> npt.N
             "table": kinds.index(profile),
             "slots_free": engine.max_num_seqs,
             "free": engine.num_blocks - 1,
-            "blank_count": engine.num_blocks - 1 if engine.prefix_caching else 0,
+            "blank_count": engine.num_blocks - 1,
+            "numbers": engine.num_blocks - 1,
         }
         for name, value in values.items():
             array[name][r] = value
@@ -223,8 +226,8 @@ def replica_array(engines: Sequence[Profile], kinds: Sequence[Profile]) -> npt.N
     return array
 
 
-def blank_stacks(engines: Sequence[Profile], most: int) -> npt.NDArray[np.int32]:
-    """The free blocks of each replica, whose range is `most` long: its first one on top, block 0 left out."""
+def free_numbers(engines: Sequence[Profile], most: int) -> npt.NDArray[np.int32]:
+    """The blocks of each replica, whose range is `most` long: its first one on top, block 0 left out."""
     stacks = np.zeros((len(engines), most), np.int32)
     for r, profile in enumerate(engines):
         blocks = profile.engine.num_blocks
@@ -259,12 +262,13 @@ def new_state(
     affinity = policy.gateway.routing == "prefix_affinity"
     slots = np.zeros(replicas * seqs + 1, st.SLOT)  # the last one is for what lingers
     slots["execution"] = st.NONE
+    slots["private_from"] = st.NO_PRIVATE
     i4, i8 = np.int32, np.int64
     blocks = max(profile.engine.num_blocks for profile in engines) if caching else 1
     sequence_blocks = int((array["prompt"].astype(np.int64) + array["output"]).max(initial=1)) // engine.block_size + 2
     pool = np.zeros(replicas * blocks, st.BLOCK)
     pool["key"] = pool["chain"] = st.NONE
-    pool["state"] = 1 << 30
+    pool["state"] = st.BLANK
     stories = np.zeros(len(pool), st.STORY)
     stories["producer"] = st.NONE
     residues = np.zeros((replicas, engine.block_size), st.RESIDUE)
@@ -278,6 +282,8 @@ def new_state(
     progress["ledgers"] = st.NO_PAGE + 1
     lazy = caching and policy.cancellation.kv_release_delay_s > 0
     settings["linger_most"] = seqs * sequence_blocks if lazy else 0
+    privates = zeros(int(array["content"].max(initial=0)) + 1 if caching else 1, st.PRIVATE)
+    privates["execution"] = st.DISCLOSED if lazy or settings["blanks_to_back"][0] else st.NONE
     n = len(array) * min(policy.client.max_attempts, ATTEMPTS_FORESEEN) + 16
     return st.State(
         settings=settings[0],
@@ -305,7 +311,8 @@ def new_state(
         stories=stories,
         buckets=np.full((replicas, int(settings["table_mask"][0]) + 1 if caching else 1), st.NONE, i4),
         ring=np.zeros((replicas, int(settings["ring_mask"][0]) + 1 if caching else 1), i4),
-        blank=blank_stacks(engines, blocks) if caching else np.zeros((replicas, 1), i4),
+        numbers=free_numbers(engines, blocks) if caching else np.zeros((replicas, 1), i4),
+        privates=privates,
         table=np.zeros((replicas * seqs + 1 if caching else 1, sequence_blocks), i4),
         hits=np.zeros(sequence_blocks, i4),
         hashes=keys.keys,
@@ -314,6 +321,7 @@ def new_state(
         key_execution=np.full(int(array["key"].max(initial=0)) + 1, st.NONE, i8),
         budgets=new_buckets(int(array["bucket"].max(initial=0)) + 1, policy.budget),
         heap=np.zeros(st.EVENTS_AT_ONCE * seqs + 1024, st.EVENT),
+        timers=zeros(TIMERS_IN_LINE, st.EVENT),
         soon=np.zeros(power_of_two(2 * st.EVENTS_AT_ONCE * seqs + 64), st.EVENT),
         inbox=zeros(n, i8),
         due=np.full((replicas, int(settings["due_mask"][0]) + 1), st.NONE, i8),

@@ -149,7 +149,8 @@ def results(state: st.State, ids: npt.NDArray[np.int64], end_s: float, *, steps:
     """The tables of a run that came to its end at `end_s`; `ids` are the numbers of its calls. Uses up `state`."""
     state.progress["now"] = end_s
     loop.close_books(state)
-    state.calls["status"][state.progress["next_call"] :] = st.LIVE
+    unasked = state.calls[state.progress["next_call"] :]
+    unasked["status"][unasked["waits"] != st.HAS_COME] = st.LIVE
     state.calls["status"][state.calls["waits"] == st.FOR_ITS_TURN] = st.LIVE
     idle_s, travel_s = idle_e2e_s(state)
     replicas = tables.replicas_table(state, end_s)

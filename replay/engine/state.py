@@ -46,6 +46,12 @@ DONE, SLICE_ENDED, OUT_OF_ROOM, STUCK = 0, 1, 2, 3
 NONE = -1
 EVENTS_AT_ONCE = 3
 """Events that the end of a step may post for each request in the batch."""
+DISCLOSED = -2
+"""In place of the execution that has had a content's blocks: others may hit them."""
+NO_PRIVATE = 1 << 30
+"""Place in a sequence from which on blocks are private: none is."""
+BLANK = 1 << 30
+"""State of a block that is not in use under its number."""
 NO_PAGE = 0
 """Page of the ledger that every execution has before it is admitted: it stays blank."""
 INFINITY = np.inf
@@ -97,7 +103,8 @@ LEDGER = _record(
 SLOT = _record(
     i8="admission pass_no row_mark context_mark group_mark marginal_mark crossed_mark kv_mark_ns stranded_from_ns "
     "offset first_round poll_mark first_counted last_scheduled skipped_even skipped_odd execution computed_from tokens "
-    "hits blocks_mark residue run_previous run_next finish_previous finish_next residue_previous residue_next",
+    "hits blocks_mark residue run_previous run_next finish_previous finish_next residue_previous residue_next "
+    "blocks filled private_from private_stranded",
     i1="kind",
 )
 """`offset` is the computed tokens of a request; of a decoding one, those less the replica's `clock`.
@@ -105,6 +112,9 @@ SLOT = _record(
 Steps are numbered in the order in which they are scheduled. `first_counted` is the first step whose output is among the
 computed tokens; `last_scheduled` is the step with the last token of a draining request, which waits for its outputs;
 `skipped_even` and `skipped_odd` are the latest such steps that left a decoding request out.
+
+Of a request's `blocks`, those before `filled` are hashed, and those from `private_from` on are only counted;
+`private_stranded` sums the times (ns) since which these are stranded.
 """
 
 FLIGHT = _record(
@@ -133,15 +143,15 @@ REPLICA = _record(
     "allocated released counter_prompt computed_prompt computed_output preemptions free ring_head ring_tail "
     "step_row step_context step_marginal traced_step lingering rounds max_num_seqs max_tokens chunk_limit watermark "
     "num_blocks table index running decoding prefilling waiting queue_head queue_tail run_head run_tail slots_free "
-    "blocked chunks finished preempted walked in_flight empty_steps blank_count inbox_first inbox_last outstanding "
-    "wake_kind wake_place held held_head dropped skipping stale late doomed prefill_only promised started unstarted "
-    "waiting_tokens",
+    "blocked chunks finished preempted walked in_flight empty_steps blank_count numbers private_left inbox_first "
+    "inbox_last outstanding wake_kind wake_place held held_head dropped skipping stale late doomed prefill_only "
+    "promised started unstarted waiting_tokens",
 )
 """`clock` counts steps that decode: a decoding request has computed `clock + offset` tokens, and is not touched in one.
 
 `steps` counts all that were scheduled, `rounds` those that have ended, `in_flight` those that have not. `unstarted`:
 prompt tokens that were sent to it and have not begun to answer; `started` heads the executions whose readers are to be
-looked at when the step ends.
+looked at when the step ends. `private_left`: blocks still to be taken of the private ones in front of the free queue.
 """
 
 RESIDUE = _record(i8="crossed count head tail")
@@ -149,6 +159,10 @@ RESIDUE = _record(i8="crossed count head tail")
 
 BLOCK = _record(i8="key", i4="state chain")
 """`state` > 0: holders (low 15 bits) and attended holders (above); <= 0: in the free queue, at ring place -state."""
+
+PRIVATE = _record(i8="place", i4="execution count")
+"""Private blocks of a content: `execution` has had them. In the free queue they are `count`, from ring `place` on, the
+last of the sequence first; 0 while they are held."""
 
 STORY = _record(i8="stranded_ns", i4="producer owner")
 """Of a block: who filled it, and since when and by whom it is stranded."""
@@ -183,7 +197,7 @@ SETTINGS = _record(
 
 PROGRESS = _record(
     f8="now next_sample lets_go_at answer_s first_token_s codel_above codel_next",
-    i8="posted steps sampled soon_head soon_tail linger_head linger_tail held_tokens",
+    i8="posted steps sampled soon_head soon_tail timers_head timers_tail linger_head linger_tail held_tokens",
     i4="next_call attempts executions ledgers heap samples traced_steps traced_rows held fresh_head fresh_tail "
     "retry_head retry_tail codel_count codel_last",
     i1="codel_dropping",
@@ -225,8 +239,9 @@ class State(NamedTuple):
     blocks: Any
     stories: Any
     buckets: Any  # hash table: first block of the chain
-    ring: Any  # free blocks that keep a hash, oldest first
-    blank: Any  # free blocks without one: a stack
+    ring: Any  # free blocks that keep what they hold, oldest first
+    numbers: Any  # numbers that no block has: a stack
+    privates: Any  # private blocks, by content
     table: Any  # blocks of each slot
     hits: Any  # scratch: blocks of the prefix found for the head of the queue
     hashes: Any  # block keys of the calls that have block hashes
@@ -235,6 +250,7 @@ class State(NamedTuple):
     key_execution: Any  # latest execution of a coalescing key
     budgets: Any  # retry buckets: tokens, counts, and what was counted of late (see budgets.py)
     heap: Any
+    timers: Any  # timeouts that wait in line: a ring
     soon: Any  # events caused without delay, in order
     inbox: Any  # aborts that wait for the end of a replica's step
     due: Any  # ring over steps: executions whose cancel is noticed at the end of one

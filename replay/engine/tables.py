@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from replay.engine import columns as cols
 from replay.engine import state as st
-from replay.engine.memory import release
+from replay.engine.memory import release, zeros
 from trace_schema.fields import Field, TableSchema
 from trace_schema.results import ATTEMPT_OUTCOMES, CALL_OUTCOMES, EXECUTIONS, REPLICAS, STEPS, TIMELINE
 
@@ -26,7 +26,7 @@ Words = Sequence[str | None]
 
 
 class Sheet:
-    """The columns of a table of `rows` rows, to be written in compiled code; then an Arrow table over the same memory.
+    """The columns of a table of `rows` rows, all zeros, to be written in compiled code; then an Arrow table over them.
 
     `words` are the words of each text column.
     """
@@ -35,7 +35,7 @@ class Sheet:
         self.schema, self.rows = schema, rows
         sizes = {name: size for field in schema.fields for name, size in sizes_of(field, rows)}
         starts = np.cumsum([0] + [size // LINE * LINE + (1 + SKEW_LINES) * LINE for size in sizes.values()])
-        memory = np.empty(int(starts[-1]), np.uint8)
+        memory = zeros(int(starts[-1]), np.uint8)
         self.buffers = {name: memory[at : at + n] for (name, n), at in zip(sizes.items(), starts[:-1], strict=True)}
         self.columns = {field.name: self.column(field, words.get(field.name, ())) for field in schema.fields}
 
@@ -43,10 +43,8 @@ class Sheet:
         """A column as the kernels take it."""
         values = self.buffers[field.name]
         if field.type == pa.bool_():
-            values[:] = 0
             return values
         valid = self.buffers.get(f"{field.name} valid", np.zeros(1, np.uint8))
-        valid[:] = 0
         if field.type != pa.string():
             return cols.Column(values.view(field.type.to_pandas_dtype()), valid)
         spelling, lengths = np.zeros((len(words), cols.LETTERS_MAX), np.uint8), np.full(len(words), -1, np.int32)
@@ -54,9 +52,7 @@ class Sheet:
             if word is not None:
                 lengths[code] = len(word)
                 spelling[code, : len(word)] = np.frombuffer(word.encode("ascii"), np.uint8)
-        ends = values.view(np.int32)
-        ends[0] = 0
-        return cols.Words(ends, self.buffers[f"{field.name} letters"], valid, spelling, lengths)
+        return cols.Words(values.view(np.int32), self.buffers[f"{field.name} letters"], valid, spelling, lengths)
 
     def table(self) -> pa.Table:
         """What has been written."""

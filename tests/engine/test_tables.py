@@ -91,7 +91,8 @@ def spelt(codes: Array, *words: str | None) -> Array:
 def plain_calls(state: st.State, ids: Array, idle_s: Array) -> pa.Table:
     c = state.calls
     idle = np.where(c["status"] == st.TOO_LONG, np.inf, idle_s + TRAVEL_S)
-    patience = c["leaves_at"] - c["arrival"]
+    patience, stop = c["patience"], c["leaves_tokens"]
+    reads_all = (stop <= 0) | (stop >= c["output"]) | (c["stream"] != st.STREAMED)
     columns = {
         "call_id": ids,
         "arrival_s": c["arrival"],
@@ -99,8 +100,9 @@ def plain_calls(state: st.State, ids: Array, idle_s: Array) -> pa.Table:
         "output_tokens": c["output"],
         "client_timeout_s": c["timeout"],
         "user_cancel_s": patience,
+        "user_cancel_tokens": np.where(stop > 0, stop, st.NONE),
         "idle_e2e_s": idle,
-        "eligible": (patience > idle_s + TRAVEL_S) & (c["status"] != st.TOO_LONG),
+        "eligible": (patience > idle_s + TRAVEL_S) & reads_all & (c["status"] != st.TOO_LONG),
         "outcome": spelt(c["status"], "unresolved", "delivered", "cancelled", "failed", "failed", "failed"),
         "reason": spelt(c["status"], None, None, None, "retries_exhausted", "budget_exhausted", "rejected:too_long"),
         "first_token_s": c["first_token"],
