@@ -30,6 +30,8 @@ from replay.engine.state import (
 )
 
 NEVER = -1.0
+DEVIATIONS = 4.0
+"""Mean deviations beyond the mean within which nearly every answer comes (RFC 6298, section 2)."""
 MEMORY_OF_DROPS = 16.0
 """Intervals within which CoDel takes up dropping where it left off (RFC 8289, section 5.5)."""
 
@@ -211,9 +213,9 @@ def is_worth_it(S: State, x: int) -> bool:
 @hot
 def in_time(S: State, c: int, attempt_ends: float) -> bool:
     """Whether the client of call `c`, of which an attempt times out at `attempt_ends`, can be expected to be there."""
-    answer = S.progress.answer_s
+    answer = S.progress.answer_s + DEVIATIONS * S.progress.answer_off_s
     if S.settings.timeout_kind != TOTAL and S.calls[c].stream != WHOLE:
-        answer = S.progress.first_token_s
+        answer = S.progress.first_token_s + DEVIATIONS * S.progress.first_token_off_s
     if S.settings.shed == SHED_CALL:
         attempt_ends = S.calls[c].arrival + S.settings.max_attempts * S.calls[c].timeout + S.settings.backoff_total
     ends = min(attempt_ends, S.calls[c].arrival + S.settings.deadline)
@@ -222,13 +224,20 @@ def in_time(S: State, c: int, attempt_ends: float) -> bool:
 
 @hot
 def learn_from(S: State, x: int) -> None:
-    """The gateway updates what it expects of a request by one that has finished."""
+    """The gateway updates what it expects of a request by one that has finished (RFC 6298, section 2)."""
     sent = S.executions[x].queued - 2.0 * S.settings.to_engine
     answer = S.executions[x].end - sent
     first_token = S.executions[x].first_output - sent
-    weight = 1.0 if S.progress.answer_s == 0.0 else 0.125
-    S.progress.answer_s += weight * (answer - S.progress.answer_s)
-    S.progress.first_token_s += weight * (first_token - S.progress.first_token_s)
+    if S.progress.answer_s == 0.0:
+        S.progress.answer_s = answer
+        S.progress.answer_off_s = 0.5 * answer
+        S.progress.first_token_s = first_token
+        S.progress.first_token_off_s = 0.5 * first_token
+        return
+    S.progress.answer_off_s += 0.25 * (abs(answer - S.progress.answer_s) - S.progress.answer_off_s)
+    S.progress.answer_s += 0.125 * (answer - S.progress.answer_s)
+    S.progress.first_token_off_s += 0.25 * (abs(first_token - S.progress.first_token_s) - S.progress.first_token_off_s)
+    S.progress.first_token_s += 0.125 * (first_token - S.progress.first_token_s)
 
 
 @hot

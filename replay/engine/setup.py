@@ -88,7 +88,7 @@ def by_key(calls: pa.Table, others: npt.NDArray[np.int64]) -> npt.NDArray[np.int
 def budget_buckets(calls: pa.Table, policy: Policy) -> npt.NDArray[np.int64]:
     """The bucket of each call, of which it draws retries or in which it is counted. Raises BadConfig."""
     limits = {"budget": policy.budget, "throttle": policy.throttle}
-    scopes = {f"{name}.scope": limit.scope for name, limit in limits.items() if limit is not None}
+    scopes = {f"{name}.scope": limit.scope for name, limit in limits.items() if limit is not None and limit.scope}
     if len(set(scopes.values())) > 1:
         raise BadConfig(f"policy {policy.name}: budget.scope and throttle.scope must be the same")
     for name, scope in scopes.items():

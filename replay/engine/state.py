@@ -196,13 +196,14 @@ SETTINGS = _record(
 )
 
 PROGRESS = _record(
-    f8="now next_sample lets_go_at answer_s first_token_s codel_above codel_next",
+    f8="now next_sample lets_go_at answer_s answer_off_s first_token_s first_token_off_s codel_above codel_next",
     i8="posted steps sampled soon_head soon_tail timers_head timers_tail linger_head linger_tail held_tokens",
     i4="next_call attempts executions ledgers heap samples traced_steps traced_rows held fresh_head fresh_tail "
     "retry_head retry_tail codel_count codel_last",
     i1="codel_dropping",
 )
-"""`answer_s` and `first_token_s`: running means of the time from sending a request to its answer, and its first token.
+"""`answer_s`, `first_token_s`: running means of the time from sending a request to its answer, and to its first token;
+`answer_off_s`, `first_token_off_s`: of how far off they are.
 
 Of the gateway's queue: how many it holds, their prompt tokens, and the ends of its two lines.
 """

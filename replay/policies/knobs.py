@@ -91,8 +91,8 @@ class Throttle(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     once; one that ends well is an accept.
     """
 
-    scope: Literal["global", "tenant", "client"] = "global"
-    """Who counts together; the same as of a budget beside it."""
+    scope: Literal["global", "tenant", "client"] | None = None
+    """Who counts together; null: those who share a retry budget, else all. With a budget it can be no other."""
     multiplier: Annotated[float, Meta(gt=0.0)] = 2.0
     window_s: Annotated[float, Meta(gt=0.0)] = 120.0
 
@@ -165,8 +165,8 @@ class Admission(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     shed: Literal["never", "attempt", "call"] = "never"
     """A request whose turn comes is refused if no client of it would get the answer in time.
 
-    attempt: before the attempt times out; call: before the last attempt that the client may make would. The time that
-    it will take is a running mean of those that finished, with weight 1/8 for the newest (as RFC 6298).
+    attempt: before the attempt times out; call: before the last attempt that the client may make would. It is given the
+    time of nearly all that finished of late: their running mean and four mean deviations (as the timer of RFC 6298).
     """
     codel_target_s: Seconds | None = None
     """CoDel (RFC 8289): once requests have waited longer than this for `codel_interval_s`, some are refused when their

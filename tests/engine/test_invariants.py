@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from replay.engine import Results, simulate
 from replay.errors import RunFailed
 from replay.policies.catalogue import CATALOGUE, resolve
-from replay.policies.knobs import Admission, Client, Network, Policy, RetryBudget
+from replay.policies.knobs import Admission, Client, Network, Policy, RetryBudget, Throttle
 from tests.engine.scenarios import Scenario, scenarios
 
 RUNS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
@@ -166,7 +166,7 @@ def test_extreme_clients_end_and_lose_no_call(name: str, knobs: dict[str, Any], 
 
 
 HOSTILE = {
-    "a budget of nothing": {"budget": RetryBudget(initial=0.0, cap=0.0)},
+    "a budget of nothing": {"budget": RetryBudget(initial=0.0, cap=0.0), "throttle": Throttle()},
     "a queue of nothing": {"admission": Admission(max_queued_requests=0)},
     "a queue of nothing at the gateway": {"admission": Admission(max_queued_requests=0, hold_beyond_steps=0.0)},
     "cancels that never arrive in time": {"network": Network(cancel_s=1e6)},

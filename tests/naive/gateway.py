@@ -8,7 +8,7 @@ from typing import Any
 from replay.policies.knobs import Admission, Policy
 from replay.profiles.profile import Profile
 from tests.naive.replica import Execution, Replica
-from tests.naive.things import Attempt, Call, draw, scatter
+from tests.naive.things import Attempt, Call, Expectation, draw, scatter
 
 
 class Gateway:
@@ -27,8 +27,8 @@ class Gateway:
     line: list[Execution]
     sent: dict[Any, int]
     lets_go_at: float | None
-    answer_s: float
-    first_token_s: float
+    answer: Expectation
+    first_token: Expectation
 
     def post(self, delay: float, kind: str, argument: Any) -> None:
         raise NotImplementedError
@@ -108,9 +108,8 @@ class Gateway:
             assert x.end is not None
             assert x.queued is not None
             assert x.first_output is not None
-            weight = 1.0 if self.answer_s == 0 else 1 / 8
-            self.answer_s += weight * (x.end - x.queued + 2 * self.ge - self.answer_s)
-            self.first_token_s += weight * (x.first_output - x.queued + 2 * self.ge - self.first_token_s)
+            self.answer.learn(x.end - x.queued + 2 * self.ge)
+            self.first_token.learn(x.first_output - x.queued + 2 * self.ge)
         elif x.first_output is None:
             replica.unstarted -= x.prompt
             self.room_was_made()
@@ -195,7 +194,7 @@ class Gateway:
             ends = call.arrival + client.max_attempts * call.timeout + self.longest_waits()
         if client.deadline_s is not None:
             ends = min(ends, call.arrival + client.deadline_s)
-        return self.now + (self.answer_s if whole else self.first_token_s) + self.cg <= ends
+        return self.now + (self.answer if whole else self.first_token).most() + self.cg <= ends
 
     def longest_waits(self) -> float:
         client, total, waits = self.policy.client, 0.0, 0.0

@@ -78,3 +78,21 @@ class Attempt:
     execution: Execution | None = None
     joined: bool = False
     leaving: bool = False
+
+
+@dataclass
+class Expectation:
+    """A retransmission timer's idea of how long something takes: SRTT and RTTVAR of RFC 6298."""
+
+    mean: float = 0.0
+    off: float = 0.0
+
+    def learn(self, seconds: float) -> None:
+        if self.mean == 0:
+            self.mean, self.off = seconds, seconds / 2
+        else:
+            self.off = 3 / 4 * self.off + 1 / 4 * abs(self.mean - seconds)
+            self.mean = 7 / 8 * self.mean + 1 / 8 * seconds
+
+    def most(self) -> float:
+        return self.mean + 4 * self.off

@@ -21,7 +21,7 @@ from tests.naive.budgets import Bucket
 from tests.naive.clients import Clients
 from tests.naive.gateway import Gateway
 from tests.naive.replica import Execution, Replica
-from tests.naive.things import Attempt, Call
+from tests.naive.things import Attempt, Call, Expectation
 
 PRIORITY = {
     "abort_arrives": 0, "cancel_is_seen": 0,
@@ -60,8 +60,8 @@ class World(Clients, Gateway):
     buckets: dict[Any, Bucket] = field(default_factory=dict)
     line: list[Execution] = field(default_factory=list)
     lets_go_at: float | None = None
-    answer_s: float = 0.0
-    first_token_s: float = 0.0
+    answer: Expectation = field(default_factory=Expectation)
+    first_token: Expectation = field(default_factory=Expectation)
     steps: list[dict[str, Any]] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)
 
@@ -337,7 +337,7 @@ def call_of(row: Mapping[str, Any], policy: Policy, engine: EngineSettings) -> C
     timeout = policy.client.timeout_s if policy.client.timeout_s is not None else row.get("client_timeout_s")
     named, content = row.get("idempotency_key"), row["content_id"]
     limit = policy.budget or policy.throttle
-    scope = limit.scope if limit is not None else "global"
+    scope = (limit.scope if limit is not None else None) or "global"
     keys = {
         "key_or_content": ("named", named) if named is not None else (row.get("tenant"), row.get("model"), content),
         "key": ("named", named) if named is not None else ("call", row["call_id"]),
