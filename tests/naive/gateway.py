@@ -27,8 +27,8 @@ class Gateway:
     line: list[Execution]
     sent: dict[Any, int]
     lets_go_at: float | None
-    answer: Expectation
-    first_token: Expectation
+    expected_answer: Expectation
+    expected_first_token: Expectation
 
     def post(self, delay: float, kind: str, argument: Any) -> None:
         raise NotImplementedError
@@ -108,8 +108,8 @@ class Gateway:
             assert x.end is not None
             assert x.queued is not None
             assert x.first_output is not None
-            self.answer.learn(x.end - x.queued + 2 * self.ge)
-            self.first_token.learn(x.first_output - x.queued + 2 * self.ge)
+            self.expected_answer.learn(x.end - x.queued + 2 * self.ge)
+            self.expected_first_token.learn(x.first_output - x.queued + 2 * self.ge)
         elif x.first_output is None:
             replica.unstarted -= x.prompt
             self.room_was_made()
@@ -194,7 +194,7 @@ class Gateway:
             ends = call.arrival + client.max_attempts * call.timeout + self.longest_waits()
         if client.deadline_s is not None:
             ends = min(ends, call.arrival + client.deadline_s)
-        return self.now + (self.answer if whole else self.first_token).most() + self.cg <= ends
+        return self.now + (self.expected_answer if whole else self.expected_first_token).most() + self.cg <= ends
 
     def longest_waits(self) -> float:
         client, total, waits = self.policy.client, 0.0, 0.0

@@ -60,8 +60,8 @@ class World(Clients, Gateway):
     buckets: dict[Any, Bucket] = field(default_factory=dict)
     line: list[Execution] = field(default_factory=list)
     lets_go_at: float | None = None
-    answer: Expectation = field(default_factory=Expectation)
-    first_token: Expectation = field(default_factory=Expectation)
+    expected_answer: Expectation = field(default_factory=Expectation)
+    expected_first_token: Expectation = field(default_factory=Expectation)
     steps: list[dict[str, Any]] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)
 
