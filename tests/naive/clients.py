@@ -33,7 +33,7 @@ class Clients:
 
     def call_arrives(self, call: Call) -> None:
         call.arrival, call.waits = self.now, False
-        if self.policy.budget is not None:
+        if self.policy.budget is not None and self.policy.budget.deposit_per_call:
             self.bucket(call).put(self.now, self.policy.budget.deposit_per_call)
         if call.too_long:
             attempt = self.new_attempt(call)
@@ -115,7 +115,9 @@ class Clients:
             bucket.put(self.now, -budget.cost_per_failure)
         elif status == "ok":
             refund = budget.refunds and call.last_cost > 0
-            bucket.put(self.now, call.last_cost if refund else budget.deposit_per_success)
+            amount = call.last_cost if refund else budget.deposit_per_success
+            if amount:
+                bucket.put(self.now, amount)
 
     def retry_is_over(self, call: Call) -> None:
         if call.retrying:
