@@ -20,8 +20,10 @@ from trace_schema.fold.units import Floats, Mask, coarseness, numeric
 
 CLUSTER_LEAST = 3
 """Cancelled durations that make a cluster."""
-CHANCE_LOG = -8.5
-"""Log of the bound on a cluster's probability, were its durations spread like those around it."""
+CHANCE_LOG, WINDOWS_FREE = -8.5, 20
+"""Log of the bound on a cluster's probability, were its durations spread like those around it; it is the lower the more
+durations there are beyond so many, each of which begins a window that might look like a cluster by chance (Bonferroni).
+"""
 TIMEOUTS_MOST = 8
 """Clusters that are looked for: clients of so many kinds."""
 SHORTEST_S = 0.02
@@ -122,7 +124,7 @@ def clusters(seconds: Floats) -> list[Cluster]:
         crowded = (inside >= CLUSTER_LEAST) & (inside > expected)
         chance = np.where(crowded, inside - expected - inside * np.log(inside / expected), 0.0)
         surest = int(np.argmin(chance))
-        if chance[surest] > CHANCE_LOG:
+        if chance[surest] > CHANCE_LOG - max(np.log(len(rest) / WINDOWS_FREE), 0.0):
             break
         first = float(rest[surest])
         members = rest[(rest >= first) & (rest <= first + width[surest])]
