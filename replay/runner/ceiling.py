@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from queries.blank import TABLES
 from replay.censoring import Drawn
 from replay.engine.setup import timeouts
 from replay.phases import Phase
@@ -20,16 +21,7 @@ from replay.possible import Possible, arrivals_of, most_calls
 from replay.runner.cells import Cell, traffic
 
 Mask = npt.NDArray[np.bool_]
-COLUMNS = {
-    "profile": pa.string(),
-    "fleet": pa.string(),
-    "seed": pa.int64(),
-    "cuts_steps": pa.bool_(),
-    "phase": pa.string(),
-    "calls": pa.int64(),
-    "delivered": pa.int64(),
-    "on_time": pa.int64(),
-}
+COLUMNS = TABLES["possible"]
 
 
 @dataclass(frozen=True, slots=True)
