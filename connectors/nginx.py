@@ -1,9 +1,10 @@
 """Access logs of nginx: a JSON log_format, or the combined and common formats with what people append to them.
 
 nginx writes a line when a request ends, so that it began `$request_time` before. It writes 499 when the client left
-before the response's headers; afterwards the status has been sent, and only an empty `$request_completion` tells. A
-list in `$upstream_status` (502, 200) is nginx's own retries, a try of each upstream. `$upstream_header_time` is no time
-to first token: vLLM sends the headers of a stream before the request waits in its queue.
+before the response's headers; afterwards the status has been sent, and only an empty `$request_completion` tells.
+Such a response was a stream. A list in `$upstream_status` (502, 200) is nginx's own retries, a try of each upstream.
+`$upstream_header_time` is no time to first token: vLLM sends the headers of a stream before the request waits in its
+queue.
 """
 
 from __future__ import annotations
@@ -276,9 +277,16 @@ def columns_of(lines: Said) -> dict[str, pa.Array]:
         "session_id": get("session"),
         "model": get("model"),
         "deployment": pc.struct_field(pc.extract_regex(get("upstream"), LAST), "last"),
-        "stream": pc.match_substring(get("content_type"), "event-stream"),
+        "stream": pc.coalesce(pc.match_substring(get("content_type"), "event-stream"), cut_after_headers(lines)),
         **{name: get(name) for name in SIZES},
     }
+
+
+def cut_after_headers(lines: Said) -> pa.Array:
+    """True for responses that broke off after their status had been sent, which were streams then; else null."""
+    sent = pc.equal(last_number(lines.get("status")), 200.0)
+    cut = pc.fill_null(pc.and_kleene(pc.invert(lines.complete()), sent), False)
+    return pc.if_else(cut, True, pa.scalar(None, pa.bool_()))
 
 
 def with_tries(attempts: pa.Table, lines: Said, numbers: Ints) -> pa.Table:

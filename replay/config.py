@@ -148,6 +148,7 @@ def log_settings(client: ObservedClient, added: Added | None = None) -> dict[str
         "backoff_base_s": client.backoff_base_s,
         "backoff_factor": client.backoff_factor,
         "backoff_jitter": client.backoff_jitter,
+        "streams_retried": client.streams_retried,
     }
     known = {key: value for key, value in known.items() if value is not None}
     settings: dict[str, Any] = {"client": known} if known else {}

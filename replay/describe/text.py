@@ -152,8 +152,9 @@ def client_lines(client: ObservedClient) -> list[str]:
         "jitter": client.backoff_jitter,
     }
     shown = ", ".join(f"{name} {'unknown' if value is None else value}" for name, value in known.items())
+    streams = "; streams are never tried again" if client.streams_retried == "never" else ""
     return [
-        f"clients         {shown}",
+        f"clients         {shown}{streams}",
         f"                (from {client.timeouts:,} timeouts and {client.retries:,} retries)",
     ]
 

@@ -73,6 +73,12 @@ def test_what_a_status_means(tmp_path: Path, changed: dict[str, Any], status: st
     assert (row["status"], row["cancel_reason"]) == (status, reason)
 
 
+def test_what_broke_off_after_its_headers_was_a_stream(tmp_path: Path) -> None:
+    cut = {**LINE, "request_completion": ""}
+    assert [one(tmp_path, {**cut, "status": status})["stream"] for status in ("200", "499")] == [True, None]
+    assert one(tmp_path, LINE)["stream"] is None
+
+
 def test_without_completion_a_stream_that_was_cut_looks_whole(tmp_path: Path) -> None:
     line = {name: value for name, value in LINE.items() if name != "request_completion"}
     batch = read(tmp_path, json.dumps(line))

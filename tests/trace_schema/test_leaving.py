@@ -40,6 +40,16 @@ def test_three_durations_at_one_value_are_a_timeout() -> None:
     assert account.departures.timeouts_s == [5.0]
 
 
+def test_streams_that_time_out_and_are_never_tried_again_are_noticed() -> None:
+    others = [gone(100.0, 5.0, retry_index=0), sent(105.5, "ok", retry_index=1)]
+    streams = [gone(20.0 * n, 5.0, stream=True, client_timeout_s=5.0) for n in range(3)]
+    assert fold(log(*streams, *others)).client.streams_retried == "never"
+    assert fold(log(*streams[1:], *others)).client.streams_retried is None, "two are too few"
+    assert fold(log(*streams)).client.streams_retried is None, "nothing is tried again"
+    again = [gone(40.0, 5.0, retry_index=0, stream=True), sent(45.5, "ok", retry_index=1, stream=True)]
+    assert fold(log(*streams, *others, *again)).client.streams_retried is None
+
+
 def test_two_are_not() -> None:
     assert statuses(*(gone(20.0 * n, s) for n, s in enumerate([5.0, 5.01, 0.7]))) == ["cancelled"] * 3
 

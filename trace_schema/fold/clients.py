@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from trace_schema.columns import is_empty
 from trace_schema.fold.groups import Groups, having
@@ -26,6 +29,8 @@ class ObservedClient(msgspec.Struct, frozen=True, kw_only=True):
     backoff_base_s: float | None = None
     backoff_factor: float | None = None
     backoff_jitter: float | None = None
+    streams_retried: Literal["never"] | None = None
+    """never: of at least three streams that timed out none was tried again, as SDKs do once they have the headers."""
     timeouts: int = 0
     """Timed-out attempts seen."""
     retries: int = 0
@@ -55,9 +60,21 @@ def observe_client(attempts: pa.Table, groups: Groups) -> ObservedClient:
         backoff_base_s=base,
         backoff_factor=factor,
         backoff_jitter=jitter,
+        streams_retried=retries_of_streams(attempts, groups),
         timeouts=len(timed_out),
         retries=len(retry),
     )
+
+
+def retries_of_streams(attempts: pa.Table, groups: Groups) -> Literal["never"] | None:
+    """Whether streams that time out are never tried again; None where too few did, some were, or nothing is."""
+    if is_empty(attempts["stream"]) or len(groups.first) == len(groups.order):
+        return None
+    streamed = np.asarray(pc.fill_null(attempts["stream"], False))
+    last = np.zeros(len(streamed), bool)
+    last[groups.last] = True
+    timed_out = streamed & having(attempts, "timeout")
+    return "never" if timed_out.sum() >= TIMEOUTS_LEAST and not (timed_out & ~last).any() else None
 
 
 def common_timeout(seconds: Floats) -> float | None:
