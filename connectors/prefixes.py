@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 
 CONTEXT_TOKENS_MOST = 10_000_000
 """A longer context is a mistake."""
+NO_BLOCKS = np.zeros(0, np.uint64)
 ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -49,18 +51,27 @@ def mixed(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.asarray(x ^ (x >> np.uint64(31)))
 
 
+def lists_of(hashes: Sequence[npt.NDArray[np.uint64] | None]) -> pa.ListArray:
+    """Lists of hashes as a column."""
+    offsets = np.cumsum([0, *(0 if one is None else len(one) for one in hashes)], dtype=np.int32)
+    values = np.concatenate([NO_BLOCKS, *(one for one in hashes if one is not None)])
+    return pa.ListArray.from_arrays(
+        pa.array(offsets), pa.array(values), mask=pa.array([one is None for one in hashes], pa.bool_())
+    )
+
+
 class Contexts:
     """Block hashes of sessions whose log says how much of the context before each prompt begins with."""
 
     def __init__(self, block_tokens: int) -> None:
         self.block_tokens = block_tokens
-        self.known: dict[str, list[int]] = {}
+        self.known: dict[str, npt.NDArray[np.uint64]] = {}
         self.unused = 0
         """The smallest number that no block has."""
 
     def blocks(
         self, session: str | None, kept: float | None, prompt: float | None, output: float | None
-    ) -> list[int] | None:
+    ) -> npt.NDArray[np.uint64] | None:
         """Hashes of a prompt's full blocks, of which the first `kept` tokens stand in the session already.
 
         None where a length is no length. The response becomes part of what the next prompt may begin with.
@@ -70,9 +81,8 @@ class Contexts:
         if not all(0.0 <= size <= CONTEXT_TOKENS_MOST for size in (kept, prompt, output)):
             return None
         in_blocks, in_prompt, in_all = (int(size) // self.block_tokens for size in (kept, prompt, prompt + output))
-        context = self.known.get(session, [])[:in_blocks]
-        fresh = max(in_all - len(context), 0)
-        context += range(self.unused, self.unused + fresh)
-        self.unused += fresh
-        self.known[session] = context
-        return context[:in_prompt]
+        before = self.known.get(session, NO_BLOCKS)[:in_blocks]
+        fresh = np.arange(self.unused, self.unused + max(in_all - len(before), 0), dtype=np.uint64)
+        self.unused += len(fresh)
+        self.known[session] = np.concatenate([before, fresh])
+        return self.known[session][:in_prompt]

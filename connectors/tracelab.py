@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Meta
@@ -20,7 +21,7 @@ from msgspec import Meta
 from connectors.base import Batch, Dropped
 from connectors.delimited import layout_of, names_in
 from connectors.files import first_object, head, objects, reason_of
-from connectors.prefixes import Contexts
+from connectors.prefixes import Contexts, lists_of
 from connectors.rows import as_floats, attempts_of
 from connectors.sessions import Pace, Turns
 from connectors.text_columns import TextColumns
@@ -63,7 +64,7 @@ class TraceLab:
     class Options(Pace, frozen=True, kw_only=True):
         """What the CSV does not say."""
 
-        hash_block_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] = 256
+        hash_block_tokens: Annotated[int, Meta(ge=16, le=2**31 - 1)] = 512
         """Tokens in the blocks that a session's rounds are found to share."""
 
     name = "tracelab"
@@ -154,7 +155,7 @@ class Planned(TextColumns):
             self.one(*values)
             for values in zip(sessions, *(known[key].to_pylist() for key in known), prompt.to_pylist(), strict=True)
         ]
-        hashes = pa.array([blocks for _, blocks in rounds], pa.list_(pa.uint64()))
+        hashes = lists_of([blocks for _, blocks in rounds])
         size = self.options.hash_block_tokens
         return {
             "arrival_s": pa.array([arrival for arrival, _ in rounds], pa.float64()),
@@ -174,7 +175,7 @@ class Planned(TextColumns):
         output: float | None,
         wait_ms: float | None,
         prompt: float | None,
-    ) -> tuple[float | None, list[int] | None]:
+    ) -> tuple[float | None, npt.NDArray[np.uint64] | None]:
         """(when a round is sent, the blocks of its prompt)."""
         begins = session not in self.turns.ends
         start_s = (0.0 if start_ms is None else start_ms * MILLI) if begins else None

@@ -216,9 +216,9 @@ def test_tracelab_rounds_have_the_tokens_of_their_prefix_and_their_input(samples
     logged = [int(row["prefix_len"]) + int(row["input_len"]) for row in rows(path)]
     assert sorted(calls["prompt_tokens"].to_pylist()) == sorted(logged)
     assert len({*calls["session_id"].to_pylist()}) == 48
-    shared = block_keys(calls, 256)
+    shared = block_keys(calls, 512)
     found = [shared.keys[at : at + count].tolist() for at, count in zip(shared.first, shared.number, strict=True)]
-    reused = sum(int(row["prefix_len"]) // 256 for row in rows(path))
+    reused = sum(int(row["prefix_len"]) // 512 for row in rows(path))
     assert leading_seen(found) <= reused
     assert leading_seen(found) > 0.9 * reused
     first = [row for row in rows(path) if row["round_idx"] == "0"]
