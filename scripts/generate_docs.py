@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from policies_page import policies_page
 from profiles_page import profiles_page
 from queries_page import queries_page
 from recommend_page import recommend_page
@@ -55,6 +56,7 @@ def added_section(table: str) -> str:
 
 PAGES = {
     "schema.md": schema_page,
+    "policies.md": policies_page,
     "queries.md": queries_page,
     "synthetic.md": synthetic_page,
     "profiles.md": profiles_page,
