@@ -28,9 +28,9 @@ OPENING = """# Policies
 
 Generated from `replay/policies/` by `make docs`.
 
-A policy is a name and the knobs that it turns; what it leaves alone is the run's: `client`, `budget` and `network` of the
-experiment, and the defaults below. What the traffic brings, such as how long a user waits, is in the trace; a knob that says
-otherwise wins. Written out in a file, for `--policy mine.yaml` or under `policies:` in an experiment:
+A policy is a name and the knobs that it turns; what it leaves alone is the run's: `client`, `budget` and `network` of
+the experiment, and the defaults below. What the traffic brings, such as how long a user waits, is in the trace; a knob
+that says otherwise wins. Written out in a file, for `--policy mine.yaml` or under `policies:` in an experiment:
 
 ```yaml
 name: mine
@@ -42,9 +42,9 @@ admission:
   shed: call
 ```
 
-`replay policies show mine.yaml` shows every knob of it; a key that does not exist is refused, and the nearest one is named.
-Durations are seconds. Where a policy draws lots (waits, throttling, routing), each lot depends on the seed, the call and the
-attempt alone, so that no policy shifts the lots of another."""
+`replay policies show mine.yaml` shows every knob of it; a key that does not exist is refused, and the nearest one is
+named. Durations are seconds. Where a policy draws lots (waits, throttling, routing), each lot depends on the seed, the
+call and the attempt alone, so that no policy shifts the lots of another."""
 
 
 def policies_page() -> str:
