@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterator
+from itertools import pairwise
 from textwrap import dedent
 from typing import Any
 
@@ -73,7 +74,7 @@ def knobs_table(record: type[msgspec.Struct]) -> str:
 def sentences(record: type[msgspec.Struct]) -> Iterator[tuple[str, str]]:
     """The text under each field of a record that has one."""
     body = ast.parse(dedent(inspect.getsource(record))).body[0].body  # type: ignore[attr-defined]
-    for field, after in zip(body, body[1:], strict=False):
+    for field, after in pairwise(body):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(after, ast.Expr):
             text = ast.literal_eval(after.value)
             yield field.target.id, " ".join(text.split()).replace("|", "\\|")
