@@ -271,7 +271,9 @@ def backoff(S: State, c: int, retry: int) -> float:
     if S.settings.backoff_by_sum:
         terms = float(retry) if factor == 1.0 else (factor**retry - 1.0) / (factor - 1.0)
     floor = S.settings.backoff_floor
-    most = max(min(S.settings.backoff_base * terms, S.settings.backoff_cap), floor)
+    most = floor
+    if S.settings.backoff_base > 0.0:  # else 0 times what may have become infinite
+        most = max(min(S.settings.backoff_base * terms, S.settings.backoff_cap), floor)
     return floor + (most - floor) * (1.0 - S.settings.backoff_jitter * draw(S.settings.seed, DRAW_BACKOFF, c, retry))
 
 

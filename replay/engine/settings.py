@@ -124,6 +124,8 @@ def client_settings(client: Client) -> dict[str, Any]:
 
 def longest_backoff_s(client: Client) -> float:
     """The longest that a client may wait between its attempts, in all."""
+    if client.backoff_base_s == 0.0:
+        return client.backoff_floor_s * (client.max_attempts - 1)
     terms, total, waited = 1.0, 0.0, 0.0
     for retry in range(1, client.max_attempts):
         total += terms
