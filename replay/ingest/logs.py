@@ -110,10 +110,7 @@ def ingest(
     asked = (format, mapping, options, where, sample, beside)
     if len(paths) == 1 and not any(asked) and (made := trace_at(paths[0])) is not None:
         return reshaped(made, synthetic, scale, sessions)
-    if not 0 <= retry_window_s < math.inf:
-        raise BadConfig(f"--retry-window {retry_window_s:g}: must be a number of seconds from 0 on, such as 9")
-    if bytes_per_token is not None and not 0 < bytes_per_token < math.inf:
-        raise BadConfig(f"--bytes-per-token {bytes_per_token:g}: must be a number above 0, such as 4")
+    refuse_impossible(retry_window_s, bytes_per_token)
     columns = KEPT if where is None else ATTEMPTS.names
     how = Reading(format=format, mapping=mapping, options=options, strict=strict, columns=columns)
     choice = Choice(where=where, sample=sample, seed=seed)
@@ -126,6 +123,14 @@ def ingest(
     jitter_seed = seed if jitter_within_resolution else None
     trace = trace_of(attempts, files, merged, rules, bytes_per_token, jitter_seed, keep_attempts=keep_attempts)
     return reshaped(trace, synthetic, scale, sessions)
+
+
+def refuse_impossible(retry_window_s: float, bytes_per_token: float | None) -> None:
+    """Raises BadConfig for a number that cannot be one of seconds, or of bytes."""
+    if not 0 <= retry_window_s < math.inf:
+        raise BadConfig(f"--retry-window {retry_window_s:g}: must be a number of seconds from 0 on, such as 9")
+    if bytes_per_token is not None and not 0 < bytes_per_token < math.inf:
+        raise BadConfig(f"--bytes-per-token {bytes_per_token:g}: must be a number above 0, such as 4")
 
 
 def trace_at(path: str) -> Trace | None:

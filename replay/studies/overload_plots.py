@@ -174,9 +174,14 @@ def patience(rows: Rows, colours: Mapping[str, str]) -> Titled:
     )
 
 
+def delivered_with(rows: Rows, policy: str) -> dict[float, float]:
+    """What a policy delivers, by the value of what is swept."""
+    return {row["value"]: row[DELIVERED] for row in rows if row["policy"] == policy}
+
+
 def timeouts(rows: Rows, colours: Mapping[str, str]) -> Titled:
     """Over the clients' timeout."""
-    alone = {row["value"]: row[DELIVERED] for row in rows if row["policy"] == RETRIES}
+    alone = delivered_with(rows, RETRIES)
     return Titled(
         "05_timeout",
         f"A longer timeout is the cheapest cure: {RETRIES} delivers {percent(alone[max(alone)])} with "
@@ -188,7 +193,7 @@ def timeouts(rows: Rows, colours: Mapping[str, str]) -> Titled:
 
 def attempts(rows: Rows, colours: Mapping[str, str]) -> Titled:
     """Over the attempts of a call."""
-    alone = {row["value"]: row[DELIVERED] for row in rows if row["policy"] == RETRIES}
+    alone = delivered_with(rows, RETRIES)
     return Titled(
         "06_attempts",
         f"Retry less, or coalesce: {RETRIES} delivers {percent(alone[max(alone)])} with {max(alone):g} attempts, "
@@ -200,7 +205,7 @@ def attempts(rows: Rows, colours: Mapping[str, str]) -> Titled:
 
 def peaks(rows: Rows, colours: Mapping[str, str]) -> Titled:
     """Over the overload's height."""
-    kept = {row["value"]: row[DELIVERED] for row in rows if row["policy"] == KEPT}
+    kept = delivered_with(rows, KEPT)
     return Titled(
         "07_overload_factor",
         f"The higher the overload, the less helps: coalescing delivers {percent(kept[min(kept)])} at {min(kept):g} "
@@ -212,7 +217,7 @@ def peaks(rows: Rows, colours: Mapping[str, str]) -> Titled:
 
 def delays(rows: Rows, colours: Mapping[str, str]) -> Titled:
     """Over what a cancel takes to reach the engine."""
-    alone = {row["value"]: row[DELIVERED] for row in rows if row["policy"] == RETRIES}
+    alone = delivered_with(rows, RETRIES)
     return Titled(
         "08_cancel_delay",
         f"Faster cancels do not save it: {RETRIES} delivers {percent(alone[min(alone)])} when they take no time, "
