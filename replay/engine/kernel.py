@@ -14,7 +14,7 @@ import numba
 import numpy as np
 from numba.core.caching import UserProvidedCacheLocator
 
-from replay.engine.lean import INNER, compiling_once
+from replay.engine.lean import CALLED, INNER, compiling_once
 
 HERE = Path(__file__).parent
 
@@ -90,6 +90,7 @@ def hot(function: Kernel) -> Kernel:
 def cold(function: Kernel) -> Kernel:
     """Compile a function that runs rarely: called."""
     INNER.add(function.__qualname__)
+    CALLED.add(function.__qualname__)
     return cast(Kernel, numba.njit(**_INNER)(function))
 
 

@@ -21,6 +21,9 @@ from numba.cpython import slicing
 INNER: set[str] = set()
 """Qualified names of the inner functions, which are the names of their libraries."""
 
+CALLED: set[str] = set()
+"""Those of them that are called, and not inlined."""
+
 
 def link_only(finalize: Any) -> Any:
     """`finalize` that leaves the library of an inner function linked with what it calls, and no more."""
@@ -29,6 +32,10 @@ def link_only(finalize: Any) -> Any:
         if library.name not in INNER:
             finalize(library)
             return
+        if library.name in CALLED:
+            for function in library._final_module.functions:
+                if not function.is_declaration:
+                    function.add_function_attribute("noinline")
         for used in dict.fromkeys(library._linking_libraries):
             library._reload_init.update(used._reload_init)
             library._final_module.link_in(used._get_module_for_linking(), preserve=True)

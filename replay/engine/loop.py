@@ -54,6 +54,7 @@ from replay.engine.ledger import settle, step_overhead_s
 from replay.engine.lobby import is_full, lets_go, room_was_made
 from replay.engine.queue import enqueue
 from replay.engine.readers import look_at_started, tokens_are_read
+from replay.engine.slim import slim
 from replay.engine.scheduler import coast, end_step, finish, room_to_trace, schedule
 from replay.engine.state import (
     ABORTED,
@@ -338,8 +339,8 @@ def let_happen(S: State, kind: int, argument: int) -> bool:
         argument = S.soon[place].argument
 
 
-@entry
-def run(S: State, events_max: int) -> int:
+@cold
+def run_slice(S: State, events_max: int) -> int:
     """Run until the end, or for `events_max` events, or until an array is full; says which (state.DONE, ...)."""
     for _ in range(events_max):
         if not has_room(S):
@@ -361,14 +362,8 @@ def run(S: State, events_max: int) -> int:
     return SLICE_ENDED
 
 
-@entry
-def post_event(S: State, time: float, kind: int, argument: int) -> None:
-    """Post one event from outside."""
-    post_at(S, time, kind, argument)
-
-
-@entry
-def close_books(S: State) -> None:
+@cold
+def settle_all(S: State) -> None:
     """Settle what still runs, as of now."""
     for slot in range(len(S.slots)):
         x = S.slots[slot].execution
@@ -396,8 +391,8 @@ def close_books(S: State) -> None:
             x = S.executions[x].next
 
 
-@entry
-def idle_seconds(S: State, r: int, seconds: Any) -> None:
+@cold
+def seconds_alone(S: State, r: int, seconds: Any) -> None:
     """For each call, the seconds that its steps would take on replica `r`, were it idle, without a cache."""
     rep = S.replicas[r]
     for c in range(len(S.calls)):
@@ -413,3 +408,27 @@ def idle_seconds(S: State, r: int, seconds: Any) -> None:
         total += decodes * step_overhead_s(S, rep, 1, 1, 1)
         total += rep.kv_token_s * (decodes * prompt + 0.5 * decodes * (decodes + 1))
         seconds[c] = total
+
+
+@entry
+def run(state: State, events_max: int) -> int:
+    """Run until the end, or for `events_max` events, or until an array is full; says which (state.DONE, ...)."""
+    return run_slice(slim(state), events_max)
+
+
+@entry
+def post_event(state: State, time: float, kind: int, argument: int) -> None:
+    """Post one event from outside."""
+    post_at(slim(state), time, kind, argument)
+
+
+@entry
+def close_books(state: State) -> None:
+    """Settle what still runs, as of now."""
+    settle_all(slim(state))
+
+
+@entry
+def idle_seconds(state: State, r: int, seconds: Any) -> None:
+    """For each call, the seconds that its steps would take on replica `r`, were it idle, without a cache."""
+    seconds_alone(slim(state), r, seconds)
