@@ -4,6 +4,9 @@ Numba optimizes and emits each function by itself and then again inside every ca
 called by nothing but each other, so that for them this is half of the time to compile. While an entry is compiled, they
 are only linked into their callers, and all of it is optimized once, at the entry.
 
+Loops are neither unrolled nor made into vector code: those of a scheduler turn a few times and branch, so that it would
+be for nothing. Python's garbage collector waits: what is alive while numba compiles stays so until it has.
+
 Nor do indices count from the end where they are negative: the engine has none that are, and to look costs at each.
 
 This reaches into numba (`PATCHED`); where its names have changed, functions compile as ever, only longer.
@@ -11,10 +14,12 @@ This reaches into numba (`PATCHED`); where its names have changed, functions com
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import llvmlite.binding as llvm
 import numba.core.codegen as codegen
 from numba.cpython import slicing
 
@@ -77,10 +82,22 @@ def as_it_is(_: Any) -> Any:
     return index
 
 
+def plain_loops(_: Any) -> Any:
+    """`create_pass_builder` for code whose loops stay as they are."""
+
+    def builder(machine: Any, opt: int = 2, **_: Any) -> Any:
+        options = llvm.create_pipeline_tuning_options(opt)
+        options.loop_unrolling = options.loop_vectorization = options.slp_vectorization = False
+        return llvm.create_pass_builder(machine, options)
+
+    return builder
+
+
 PATCHED = (
     (codegen, "JITCodeLibrary", "finalize", link_only),
     (codegen, "JITCodeLibrary", "get_pointer_to_function", no_pointer),
     (codegen, "JITCPUCodegen", "set_env", if_emitted),
+    (codegen, None, "create_pass_builder", plain_loops),
     (slicing, None, "fix_index", as_it_is),
 )
 """Module, class, name, and what makes its replacement of the original."""
@@ -95,10 +112,14 @@ def compiling_once() -> Iterator[None]:
     except AttributeError:
         yield
         return
+    collects = gc.isenabled()
+    gc.disable()
     for owner, (_, _, name, make), original in zip(owners, PATCHED, originals, strict=True):
         setattr(owner, name, make(original))
     try:
         yield
     finally:
+        if collects:
+            gc.enable()
         for owner, (_, _, name, _), original in zip(owners, PATCHED, originals, strict=True):
             setattr(owner, name, original)
