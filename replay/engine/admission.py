@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from replay.engine.batch import seat
 from replay.engine.blocks import touch
-from replay.engine.chains import find
+from replay.engine.chains import find, hashes_of
 from replay.engine.kernel import hot
-from replay.engine.ledger import new_ledger, open_slot
+from replay.engine.ledger import open_slot
 from replay.engine.private import may_be_found
 from replay.engine.queue import dequeue
 from replay.engine.running import chunk_limit, give_chunk
@@ -14,7 +14,7 @@ from replay.engine.state import (
     ABORTED,
     BLOCKED_BY_BLOCKS,
     BLOCKED_BY_SLOTS,
-    NO_PAGE,
+    INFINITY,
     NONE,
     NOT_BLOCKED,
     RUNNING,
@@ -30,16 +30,17 @@ def prefix_hits(S: State, rep: Replica, x: int, tokens: int) -> int:
         return 0
     c = int(S.executions[x].call)
     limit = (tokens - 1) // S.settings.block_size
-    hashed = min(limit, S.calls[c].hash_count)
+    first = hashes_of(S, c)
+    hashed = min(limit, S.hash_ends[c] - first)
     count = 0
     while count < hashed:
-        b = find(S, rep, S.hashes[S.calls[c].hash_start + count])
+        b = find(S, rep, S.hashes[first + count])
         if b == NONE:
             return count
         S.hits[count] = b
         count += 1
-    if count < limit and may_be_found(S, rep, S.calls[c].content):
-        key = S.settings.content_base + S.calls[c].content * S.settings.stride
+    if count < limit and may_be_found(S, rep, S.contents[c]):
+        key = S.settings.content_base + S.contents[c] * S.settings.stride
         while count < limit:
             b = find(S, rep, key + count)
             if b == NONE:
@@ -57,7 +58,7 @@ def promised_blocks(S: State, rep: Replica, x: int) -> int:
     """
     if S.settings.reserve_share == 0.0:
         return 0
-    tokens = S.executions[x].prompt + int(S.settings.reserve_share * S.calls[S.executions[x].call].reserve)
+    tokens = S.executions[x].prompt + int(S.settings.reserve_share * S.call_extras[S.executions[x].call].reserve)
     return min((tokens + S.settings.block_size - 1) // S.settings.block_size, rep.num_blocks - 1)
 
 
@@ -101,11 +102,10 @@ def admit(S: State, rep: Replica, budget: int) -> int:
             break
         dequeue(S, rep, x)
         slot = seat(S, rep, x, count * size, count)
-        if S.executions[x].ledger == NO_PAGE:
-            new_ledger(S, x)
+        if S.executions[x].admitted == INFINITY:
             S.executions[x].admitted = S.progress.now
-            S.ledgers[S.executions[x].ledger].cached = min(count * size, S.executions[x].prompt)
-        S.executions[x].promised = promise
+            S.executions[x].cached = min(count * size, S.executions[x].prompt)
+        S.slots[slot].promised = promise
         rep.promised += promise
         S.executions[x].status = RUNNING
         open_slot(S, slot)

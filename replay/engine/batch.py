@@ -9,10 +9,21 @@ from __future__ import annotations
 from replay.engine.blocks import linger, publish, publish_read, release, take
 from replay.engine.flights import give_up_unread, unread_tokens
 from replay.engine.kernel import hot
-from replay.engine.ledger import mark_decoding, settle
+from replay.engine.ledger import enter_charges, mark_decoding, settle
 from replay.engine.private import first_private
 from replay.engine.queue import enqueue
-from replay.engine.state import DECODING, DRAINING, EMPTY, NONE, PREFILLING, QUEUED, Replica, State
+from replay.engine.state import (
+    COMPUTED,
+    COMPUTED_PROMPT,
+    DECODING,
+    DRAINING,
+    EMPTY,
+    NONE,
+    PREFILLING,
+    QUEUED,
+    Replica,
+    State,
+)
 
 
 @hot
@@ -134,9 +145,9 @@ def book(S: State, slot: int, computed: int) -> None:
     """Enter in the ledger what the slot's request has computed since it was admitted, up to `computed` tokens."""
     x = S.slots[slot].execution
     start = S.slots[slot].computed_from
-    ledger = S.ledgers[S.executions[x].ledger]
-    ledger.computed_prompt += max(min(computed, S.executions[x].prompt) - start, 0)
-    ledger.computed += computed - start
+    S.charges[COMPUTED_PROMPT, x] += max(min(computed, S.executions[x].prompt) - start, 0)
+    if S.settings.trace:
+        S.charges[COMPUTED, x] += computed - start
 
 
 @hot
@@ -148,7 +159,7 @@ def vacate(S: State, rep: Replica, slot: int, computed: int, held: int, lingers:
     else:
         release(S, rep, slot, held)
     book(S, slot, computed)
-    S.executions[x].peak = max(S.executions[x].peak, computed)
+    enter_charges(S, slot)
     S.executions[x].slot = NONE
     left = S.slots[slot].run_previous
     right = S.slots[slot].run_next
@@ -161,8 +172,7 @@ def vacate(S: State, rep: Replica, slot: int, computed: int, held: int, lingers:
     else:
         rep.run_tail = left
     rep.running -= 1
-    rep.promised -= S.executions[x].promised
-    S.executions[x].promised = 0
+    rep.promised -= S.slots[slot].promised
     S.slots[slot].execution = NONE
     S.slots[slot].kind = EMPTY
     S.free_slots[rep.index, rep.slots_free] = slot
@@ -197,6 +207,7 @@ def evict(S: State, rep: Replica, slot: int, given: int, extra: int, lingers: bo
         held += extra
     elif S.slots[slot].kind == PREFILLING:
         remove_part(S, rep, slot)
+    S.execution_extras[x].peak = max(S.execution_extras[x].peak, computed)
     vacate(S, rep, slot, computed, held, lingers)
     return x
 
@@ -210,12 +221,13 @@ def preempt(S: State, rep: Replica, slot: int, given: int, extra: int) -> None:
     unread = give_up_unread(S, rep, slot)
     x = evict(S, rep, slot, given, extra, False)
     S.executions[x].status = QUEUED
-    S.executions[x].silent_since = S.progress.now
+    S.executions[x].silent = 1
+    S.execution_extras[x].silent_since = S.progress.now
     if unread > 0:
         S.executions[x].outputs -= unread
         S.stale[rep.index, rep.stale] = x
         rep.stale += 1
-    S.ledgers[S.executions[x].ledger].preemptions += 1
+    S.executions[x].preemptions += 1
     rep.preemptions += 1
     rep.preempted += 1
     enqueue(S, rep, x, True)
@@ -233,6 +245,7 @@ def seat(S: State, rep: Replica, x: int, computed: int, hits: int) -> int:
     S.slots[slot].offset = computed
     S.slots[slot].computed_from = computed
     S.slots[slot].hits = hits
+    S.slots[slot].peak = S.execution_extras[x].peak if S.executions[x].preemptions > 0 else 0
     if S.settings.caching:
         S.slots[slot].private_from = first_private(S, rep, x)
         S.slots[slot].private_stranded = 0

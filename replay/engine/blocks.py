@@ -6,10 +6,10 @@ in `buckets` by what it holds; the others are counted (see `private.py`). Free b
 
 from __future__ import annotations
 
-from replay.engine.chains import enter, give_number, take_number
+from replay.engine.chains import enter, give_number, hashes_of, take_number
 from replay.engine.free_queue import make_room, put_back, put_back_private, take_front
 from replay.engine.kernel import cold, hot
-from replay.engine.state import NONE, NS, Replica, State
+from replay.engine.state import KV_BLOCK, NONE, NS, SALVAGED, STRANDED_KV, STRANDED_KV_BLOCK, Replica, State
 
 HOLDER = 1
 """One more holder in a block's state."""
@@ -36,9 +36,9 @@ def publish(S: State, rep: Replica, slot: int, first: int, end: int) -> None:
     S.slots[slot].filled = end
     x = S.slots[slot].execution
     c = int(S.executions[x].call)
-    hashed = S.calls[c].hash_count
-    hashes = S.calls[c].hash_start
-    content = S.settings.content_base + S.calls[c].content * S.settings.stride
+    hashes = hashes_of(S, c)
+    hashed = S.hash_ends[c] - hashes
+    content = S.settings.content_base + S.contents[c] * S.settings.stride
     for j in range(first, min(end, S.slots[slot].private_from)):
         key = content + j
         if j < hashed:
@@ -64,7 +64,7 @@ def strand(S: State, b: int, x: int) -> None:
 @hot
 def unstrand(S: State, b: int) -> None:
     """Block `b` is no longer stranded: charge the time to the execution that left it so."""
-    S.ledgers[S.executions[S.stories[b].owner].ledger].stranded_kv_block += now_ns(S) - S.stories[b].stranded_ns
+    S.charges[STRANDED_KV_BLOCK, S.stories[b].owner] += now_ns(S) - S.stories[b].stranded_ns
 
 
 @hot
@@ -72,8 +72,8 @@ def charge_private(S: State, slot: int) -> None:
     """The private blocks of a slot are stranded no longer: charge the time to its execution."""
     count = S.slots[slot].blocks - S.slots[slot].private_from
     if count > 0:
-        ledger = S.ledgers[S.executions[S.slots[slot].execution].ledger]
-        ledger.stranded_kv_block += count * now_ns(S) - S.slots[slot].private_stranded
+        x = S.slots[slot].execution
+        S.charges[STRANDED_KV_BLOCK, x] += count * now_ns(S) - S.slots[slot].private_stranded
         S.slots[slot].private_stranded = 0
 
 
@@ -145,7 +145,7 @@ def release(S: State, rep: Replica, slot: int, held: int) -> None:
         if orphan:
             charge_private(S, slot)
         if keep > numbered:
-            put_back_private(S, rep, S.calls[S.executions[x].call].content, keep - numbered)
+            put_back_private(S, rep, S.contents[S.executions[x].call], keep - numbered)
             keep = numbered
     for i in range(keep):
         b = S.table[slot, keep - 1 - i]
@@ -164,8 +164,8 @@ def release(S: State, rep: Replica, slot: int, held: int) -> None:
 def linger(S: State, rep: Replica, slot: int, held: int) -> None:
     """The `held` blocks of a slot stay taken when its request has left it."""
     x = S.slots[slot].execution
-    S.executions[x].lingering = held
-    S.executions[x].lingering_from = now_ns(S)
+    S.execution_extras[x].lingering = held
+    S.execution_extras[x].lingering_from = now_ns(S)
     rep.lingering += held
     if S.settings.caching:
         for j in range(held):
@@ -176,22 +176,21 @@ def linger(S: State, rep: Replica, slot: int, held: int) -> None:
 @hot
 def charge_lingering(S: State, x: int) -> None:
     """Charge execution `x` the time that its blocks have lingered."""
-    ledger = S.ledgers[S.executions[x].ledger]
-    span = now_ns(S) - S.executions[x].lingering_from
-    ledger.kv_block += S.executions[x].lingering * span
+    span = now_ns(S) - S.execution_extras[x].lingering_from
+    S.charges[KV_BLOCK, x] += S.execution_extras[x].lingering * span
     if S.executions[x].orphan:
-        ledger.stranded_kv += span
+        S.charges[STRANDED_KV, x] += span
         if not S.settings.caching:
-            ledger.stranded_kv_block += S.executions[x].lingering * span
+            S.charges[STRANDED_KV_BLOCK, x] += S.execution_extras[x].lingering * span
 
 
 @cold
 def release_lingering(S: State, r: int, x: int) -> None:
     """The blocks that execution `x` kept are let go: those of the execution that was aborted first."""
     rep = S.replicas[r]
-    held = S.executions[x].lingering
+    held = S.execution_extras[x].lingering
     charge_lingering(S, x)
-    S.executions[x].lingering = 0
+    S.execution_extras[x].lingering = 0
     rep.lingering -= held
     last = len(S.slots) - 1
     if S.settings.caching:
@@ -242,5 +241,5 @@ def credit_salvage(S: State, slot: int) -> None:
         if producer < 0 or producer == x:
             continue
         if (j + 1) * S.settings.block_size <= S.executions[producer].prompt:
-            S.ledgers[S.executions[producer].ledger].salvaged_tokens += S.settings.block_size
+            S.charges[SALVAGED, producer] += S.settings.block_size
         S.stories[b].producer = NONE

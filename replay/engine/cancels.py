@@ -177,7 +177,7 @@ def abort_now(S: State, r: int, x: int) -> None:
     rep = S.replicas[r]
     if abort(S, rep, x):
         execution_ended(S, x)
-        if S.executions[x].lingering > 0:
+        if S.settings.kv_delay > 0.0 and S.execution_extras[x].lingering > 0:
             post(S, S.settings.kv_delay, KV_IS_RELEASED, x)
 
 

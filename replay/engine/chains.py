@@ -7,6 +7,12 @@ from replay.engine.state import BLANK, NONE, Replica, State
 
 
 @hot
+def hashes_of(S: State, c: int) -> int:
+    """Where the block keys of call `c` begin in `hashes`."""
+    return S.hash_ends[c - 1] if c > 0 else 0
+
+
+@hot
 def find(S: State, rep: Replica, key: int) -> int:
     """The oldest block of the replica that holds `key`, or NONE."""
     b = S.buckets[rep.index, key & S.settings.table_mask]

@@ -61,7 +61,7 @@ def call_arrives(S: State, c: int) -> None:
     if S.calls[c].waits == FOR_ITS_TURN:
         S.calls[c].waits = HAS_COME
     if S.settings.has_budget and S.settings.budget_deposit > 0.0:
-        put_in(S.settings, S.budgets[S.calls[c].bucket], S.progress.now, S.settings.budget_deposit)
+        put_in(S.settings, S.budgets[S.call_extras[c].bucket], S.progress.now, S.settings.budget_deposit)
     if S.calls[c].status == TOO_LONG:
         a = new_attempt(S, c)
         S.attempts[a].status = REJECTED
@@ -96,7 +96,7 @@ def new_attempt(S: State, c: int) -> int:
 def send_attempt(S: State, c: int) -> None:
     """The client of call `c` sends its next attempt and starts to wait, unless it refuses to send it."""
     if S.settings.throttles and refuses_own(
-        S.settings, c, S.calls[c].attempts, S.budgets[S.calls[c].bucket], S.progress.now
+        S.settings, c, S.calls[c].attempts, S.budgets[S.call_extras[c].bucket], S.progress.now
     ):
         refuse_own(S, c)
         return
@@ -113,7 +113,7 @@ def refuse_own(S: State, c: int) -> None:
     a = new_attempt(S, c)
     S.attempts[a].status = REJECTED
     S.attempts[a].end = S.progress.now
-    retry_is_over(S.calls[c], S.budgets[S.calls[c].bucket])
+    retry_is_over(S.call_extras[c], S.budgets[S.call_extras[c].bucket])
     retry_or_give_up(S, c, REJECTED, THROTTLED)
 
 
@@ -122,14 +122,14 @@ def may_retry(S: State, c: int, timed_out: bool) -> bool:
     """Whether the budget allows call `c` one more attempt."""
     if not S.settings.has_budget:
         return True
-    return takes_retry(S.settings, S.calls[c], S.budgets[S.calls[c].bucket], S.progress.now, timed_out)
+    return takes_retry(S.settings, S.call_extras[c], S.budgets[S.call_extras[c].bucket], S.progress.now, timed_out)
 
 
 @hot
 def set_off(S: State, c: int, a: int) -> None:
     """Attempt `a` is on its way, and its client's timer runs."""
     if S.settings.has_budget:
-        S.budgets[S.calls[c].bucket, ACTIVE] += 1.0
+        S.budgets[S.call_extras[c].bucket, ACTIVE] += 1.0
     if S.calls[c].timeout < INFINITY:
         post_at(S, S.progress.now + S.calls[c].timeout, TIMES_OUT, a)
     post(S, S.settings.to_gateway, ATTEMPT_AT_GATEWAY, a)
@@ -180,7 +180,7 @@ def end_attempt(S: State, a: int, status: int) -> None:
         S.calls[c].attempt = S.calls[c].hedge
     S.calls[c].hedge = NONE
     if S.settings.has_budget or S.settings.throttles:
-        attempt_ends(S.settings, S.calls[c], S.budgets[S.calls[c].bucket], S.progress.now, status)
+        attempt_ends(S.settings, S.call_extras[c], S.budgets[S.call_extras[c].bucket], S.progress.now, status)
     detach(S, a)
 
 
@@ -196,9 +196,10 @@ def end_call(S: State, c: int, status: int) -> None:
     """Call `c` is over; if its session has another turn, its user thinks about it."""
     S.calls[c].status = status
     S.calls[c].end = S.progress.now
-    retry_is_over(S.calls[c], S.budgets[S.calls[c].bucket])
+    if S.settings.has_budget:
+        retry_is_over(S.call_extras[c], S.budgets[S.call_extras[c].bucket])
     if S.calls[c].following != NONE:
-        post_at(S, S.progress.now + S.calls[S.calls[c].following].think, CALL_ARRIVES, S.calls[c].following)
+        post_at(S, S.progress.now + S.call_extras[S.calls[c].following].think, CALL_ARRIVES, S.calls[c].following)
 
 
 @hot
@@ -230,8 +231,8 @@ def silence_ends_it(S: State, a: int) -> float:
     if first_token_reaches_client(S, a) > S.progress.now or timeout <= 0.0:
         return S.progress.now
     x = int(S.attempts[a].execution)
-    silent = S.executions[x].silent_since
-    if S.executions[x].status <= QUEUED + 1 and silent < INFINITY:
+    if S.executions[x].status <= QUEUED + 1 and S.executions[x].silent:
+        silent = S.execution_extras[x].silent_since
         return max(silent + S.settings.to_engine + S.settings.to_gateway, S.attempts[a].start) + timeout
     return S.progress.now + timeout
 

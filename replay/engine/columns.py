@@ -11,14 +11,17 @@ from typing import Any, NamedTuple
 from replay.engine.kernel import entry, hot
 from replay.engine.state import (
     ABORTED,
+    ATTENDED_PREFILL,
     CANCELLED,
+    COMPUTED_PROMPT,
     DELIVERED,
     FINISHED,
     INFINITY,
-    NO_PAGE,
     NONE,
     OK,
+    ORPHAN_PREFILL,
     RUNNING,
+    SALVAGED,
     STREAMED,
     TOO_LONG,
 )
@@ -92,7 +95,7 @@ class AttemptColumns(NamedTuple):
 
 
 class ExecutionColumns(NamedTuple):
-    """Columns of EXECUTIONS."""
+    """Columns of EXECUTIONS, but for those that are charges."""
 
     execution_id: Column
     call_id: Column
@@ -106,22 +109,8 @@ class ExecutionColumns(NamedTuple):
     fate: Words
     prompt_tokens: Column
     cached_prompt_tokens: Column
-    computed_prompt_tokens: Column
     computed_output_tokens: Column
-    recomputed_tokens: Column
     preemptions: Column
-    attended_prefill_ns: Column
-    attended_decode_ns: Column
-    orphan_prefill_ns: Column
-    orphan_decode_ns: Column
-    recompute_ns: Column
-    poll_ns: Column
-    held_slot_ns: Column
-    marginal_ns: Column
-    kv_block_ns: Column
-    stranded_kv_block_ns: Column
-    stranded_kv_ns: Column
-    salvaged_ns: Column
 
 
 @hot
@@ -168,12 +157,6 @@ def put_word_or_null(words: Words, i: int, code: int) -> None:
     else:
         put_word(words, i, code)
         mark(words.valid, i, True)
-
-
-@hot
-def whole_ns(fs: int) -> int:
-    """Femtoseconds to the nearest nanosecond."""
-    return (fs + 500_000) // 1_000_000
 
 
 @entry
@@ -247,21 +230,12 @@ def ended_of(execution: Any) -> int:
         return ENDED_FINISHED
     if execution.status != ABORTED:
         return RUNNING_AT_END
-    return ENDED_ABORTED if execution.ledger != NO_PAGE else NEVER_ADMITTED
+    return ENDED_ABORTED if execution.admitted < INFINITY else NEVER_ADMITTED
 
 
 @entry
-def write_executions(
-    executions: Any,
-    ledgers: Any,
-    calls: Any,
-    ids: Any,
-    fates: Any,
-    first: int,
-    end: int,
-    to: ExecutionColumns,
-) -> None:
-    """Rows `first` to `end` of EXECUTIONS. `fates`: what `write_attempts` has decided."""
+def write_executions(executions: Any, calls: Any, ids: Any, fates: Any, first: int, end: int, to: Any) -> None:
+    """Rows `first` to `end` of EXECUTIONS, but for the charges. `fates`: what `write_attempts` has decided."""
     for x in range(first, end):
         execution = executions[x]
         to.execution_id.values[x] = x
@@ -275,32 +249,17 @@ def write_executions(
         put_word(to.ended, x, ended_of(execution))
         put_word(to.fate, x, fate_of(execution, calls[execution.call], fates[x]))
         to.prompt_tokens.values[x] = execution.prompt
+        put_seldom(to.cached_prompt_tokens, x, execution.cached)
         to.computed_output_tokens.values[x] = execution.outputs
-        if execution.ledger != NO_PAGE:
-            write_page(ledgers[execution.ledger], x, to)
+        put_seldom(to.preemptions, x, execution.preemptions)
 
 
-@hot
-def write_page(page: Any, x: int, to: ExecutionColumns) -> None:
-    """What the ledger says of execution `x`."""
-    put_seldom(to.cached_prompt_tokens, x, page.cached)
-    to.computed_prompt_tokens.values[x] = page.computed_prompt
-    put_seldom(to.recomputed_tokens, x, page.recomputed)
-    put_seldom(to.preemptions, x, page.preemptions)
-    attended = whole_ns(page.attended_prefill)
-    orphan = whole_ns(page.orphan_prefill)
-    to.attended_prefill_ns.values[x] = attended
-    to.attended_decode_ns.values[x] = whole_ns(page.attended_decode)
-    put_seldom(to.orphan_prefill_ns, x, orphan)
-    put_seldom(to.orphan_decode_ns, x, whole_ns(page.orphan_decode))
-    put_seldom(to.recompute_ns, x, whole_ns(page.recompute))
-    put_seldom(to.poll_ns, x, whole_ns(page.poll))
-    put_seldom(to.held_slot_ns, x, whole_ns(page.held_slot))
-    to.marginal_ns.values[x] = whole_ns(page.marginal)
-    to.kv_block_ns.values[x] = page.kv_block
-    put_seldom(to.stranded_kv_block_ns, x, page.stranded_kv_block)
-    put_seldom(to.stranded_kv_ns, x, page.stranded_kv)
-    if page.salvaged_tokens > 0:
-        computed = max(page.computed_prompt, 1)
-        share = min(page.salvaged_tokens, computed) / computed
-        to.salvaged_ns.values[x] = int((attended + orphan) * share)
+@entry
+def price_salvage(charges: Any, rows: int) -> None:
+    """Salvaged tokens become the share that they are of an execution's prefill time (ns), for the first `rows`."""
+    for x in range(rows):
+        tokens = charges[SALVAGED, x]
+        if tokens > 0:
+            computed = max(charges[COMPUTED_PROMPT, x], 1)
+            share = min(tokens, computed) / computed
+            charges[SALVAGED, x] = int((charges[ATTENDED_PREFILL, x] + charges[ORPHAN_PREFILL, x]) * share)

@@ -1,12 +1,12 @@
-"""What can happen, in which order at equal times, and the heap that holds it until then."""
+"""What can happen, in which order at equal times, and where it is held until then: in line, or in a heap."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from replay.engine.kernel import cold, hot, number
-from replay.engine.state import State
-from replay.engine.timers import next_in_line, stands_in_line
+from replay.engine.lines import stands_in_line
+from replay.engine.state import NONE, State
 
 # Priorities at equal times, smallest first; within one, in the order of posting.
 ABORT_ARRIVES = number(0)  # at an engine, before the step ends: an abort beats the finish
@@ -34,7 +34,7 @@ LETS_GO = number(19)
 TOKENS_ARE_READ = number(20)
 READ_ENOUGH = number(21)
 
-_PRIORITY_SHIFT = 48
+PRIORITY_SHIFT = number(48)
 
 
 @hot
@@ -54,8 +54,19 @@ def priority_of(kind: int) -> int:
 
 
 @hot
-def priority_at_top(S: State) -> int:
-    return S.heap[0].order >> _PRIORITY_SHIFT
+def line_of(kind: int) -> int:
+    """The line of a kind of event; NONE for kinds that come in no order."""
+    if kind == TIMES_OUT:
+        return 0
+    if kind == EXECUTION_ARRIVES:
+        return 1
+    if kind == DELIVER:
+        return 2
+    if kind == ABORT_ARRIVES:
+        return 3
+    if kind == ATTEMPT_AT_GATEWAY:
+        return 4
+    return 5 if kind == DISCONNECT_AT_GATEWAY else NONE
 
 
 @hot
@@ -80,8 +91,9 @@ def post_at(S: State, time: float, kind: int, argument: int) -> None:
 @hot
 def post_in_place(S: State, time: float, kind: int, argument: int, place: int) -> None:
     """`kind` happens to `argument` at `time`, and has this place among others of its priority at that time."""
-    order = (priority_of(kind) << _PRIORITY_SHIFT) + place
-    if kind == TIMES_OUT and stands_in_line(S, time, order, kind, argument):
+    order = (priority_of(kind) << PRIORITY_SHIFT) + place
+    line = line_of(kind)
+    if line != NONE and stands_in_line(S, line, time, order, kind, argument):
         return
     push(S.heap, S.progress.heap, time, order, kind, argument)
     S.progress.heap += 1
@@ -89,14 +101,9 @@ def post_in_place(S: State, time: float, kind: int, argument: int, place: int) -
 
 @hot
 def drop_top(S: State) -> None:
-    """Remove the earliest event."""
-    order = S.heap[0].order
+    """Remove the earliest event of the heap."""
     S.progress.heap -= 1
     sift(S.heap, S.progress.heap)
-    if next_in_line(S, order):
-        first = S.timers[S.progress.timers_head & (len(S.timers) - 1)]
-        push(S.heap, S.progress.heap, first.time, first.order, first.kind, first.argument)
-        S.progress.heap += 1
 
 
 @hot

@@ -7,15 +7,21 @@ computed is *unread* until the step has ended; a request that leaves before lose
 from __future__ import annotations
 
 from replay.engine.kernel import cold, hot
-from replay.engine.ledger import post_busy
-from replay.engine.state import DECODING, DRAINING, FS, Replica, State
+from replay.engine.state import CONTEXT_BITS, DECODING, DRAINING, FS, Replica, State
 
 
 @hot
 def take_off(S: State, rep: Replica, duration: float, decoded: int) -> None:
     """The step just scheduled is in flight: it starts when the GPU is free."""
+    put_in_flight(S, rep, max(S.progress.now, rep.gpu_free), duration, decoded)
+    rep.in_flight += 1
+
+
+@hot
+def put_in_flight(S: State, rep: Replica, start: float, duration: float, decoded: int) -> None:
+    """The step scheduled last starts at `start`, and is the last that the GPU has been given."""
     flight = S.flights[rep.index, rep.steps & 1]
-    flight.start = max(S.progress.now, rep.gpu_free)
+    flight.start = start
     flight.end = flight.start + duration
     flight.cost = duration
     flight.row = rep.step_row
@@ -26,7 +32,6 @@ def take_off(S: State, rep: Replica, duration: float, decoded: int) -> None:
     flight.completed = 0
     flight.drained = 0
     rep.gpu_free = flight.end
-    rep.in_flight += 1
 
 
 @hot
@@ -124,8 +129,8 @@ def give_back_row(S: State, rep: Replica, slot: int, step: int) -> float:
                 computed -= 1
         elif step < S.slots[slot].last_scheduled:
             computed -= 1
-        charge = flight.row + flight.context * computed
-        marginal = flight.marginal + flight.context * computed
+        charge = flight.row + (flight.context * computed >> CONTEXT_BITS)
+        marginal = flight.marginal + (flight.context * computed >> CONTEXT_BITS)
     elif chunk.step == step:
         charge = chunk.charge
         again = chunk.again
@@ -136,24 +141,24 @@ def give_back_row(S: State, rep: Replica, slot: int, step: int) -> float:
     cost = (charge + again + S.settings.poll_fs) / FS
     share = min(left / flight.cost, 1.0)
     seconds = min(share * cost, left)
-    ledger = S.ledgers[S.executions[x].ledger]
-    ledger.recompute -= int(share * again)
-    ledger.poll -= int(share * S.settings.poll_fs)
-    ledger.marginal -= int(share * marginal)
+    account = S.slots[slot]
+    account.recompute -= int(share * again)
+    account.poll -= int(share * S.settings.poll_fs)
+    account.marginal -= int(share * marginal)
     charge = int(share * charge)
     orphan = chunk.orphan_before if chunk.turned_in == step else S.executions[x].orphan
     if orphan:
         if decodes:
-            ledger.orphan_decode -= charge
+            account.orphan_decode -= charge
         else:
-            ledger.orphan_prefill -= charge
+            account.orphan_prefill -= charge
     elif decodes:
-        ledger.attended_decode -= charge
+        account.attended_decode -= charge
     else:
-        ledger.attended_prefill -= charge
+        account.attended_prefill -= charge
     flight.cost -= cost
     flight.end -= seconds
-    post_busy(rep, -seconds)
+    rep.busy_s -= seconds
     if S.settings.trace:
         S.steps[flight.traced].duration -= seconds
     return seconds

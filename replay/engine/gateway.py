@@ -44,7 +44,7 @@ def attempt_arrives(S: State, a: int) -> None:
     """Attempt `a` reaches the gateway: it joins an execution of an equal call, is answered, or gets its own."""
     c = int(S.attempts[a].call)
     if S.settings.coalesce:
-        x = S.key_execution[S.calls[c].key]
+        x = S.key_execution[S.call_extras[c].key]
         if x != NONE and not S.executions[x].abort_sent:
             if not finish_is_known(S, x):
                 S.attempts[a].joined = 1
@@ -70,21 +70,21 @@ def new_execution(S: State, c: int) -> int:
     execution.call = c
     execution.prompt = S.calls[c].prompt
     execution.output = S.calls[c].output
-    execution.priority = S.calls[c].priority
     execution.orphan = 1
     execution.queued = INFINITY
     execution.admitted = INFINITY
     execution.first_output = INFINITY
     execution.end = INFINITY
-    execution.silent_since = INFINITY
     execution.waiters = NONE
     execution.slot = NONE
     execution.replica = NONE
+    if S.settings.by_priority:
+        S.execution_extras[x].priority = S.call_extras[c].priority
     if S.settings.retries != ALIKE and S.calls[c].attempts > 1:
         execution.apart = 1
-        execution.priority += RETRIES_APART if S.settings.retries == RETRIES_LAST else -RETRIES_APART
+        S.execution_extras[x].priority += RETRIES_APART if S.settings.retries == RETRIES_LAST else -RETRIES_APART
     if S.settings.coalesce:
-        S.key_execution[S.calls[c].key] = x
+        S.key_execution[S.call_extras[c].key] = x
     return x
 
 
@@ -148,10 +148,10 @@ def disconnect_arrives(S: State, a: int) -> None:
     S.executions[x].connected -= 1
     if S.executions[x].connected > 0 or S.executions[x].abort_sent or finish_is_known(S, x):
         return
-    S.executions[x].orphaned_at = S.progress.now
     if S.settings.orphan_ttl == 0.0:
         send_abort(S, x)
     elif S.settings.orphan_ttl < INFINITY:
+        S.execution_extras[x].orphaned_at = S.progress.now
         post(S, S.settings.orphan_ttl, ORPHAN_EXPIRES, x)
 
 
@@ -160,7 +160,7 @@ def orphan_expires(S: State, x: int) -> None:
     """An orphan's time is up, unless somebody came back or it has finished."""
     if S.executions[x].connected > 0 or S.executions[x].abort_sent or finish_is_known(S, x):
         return
-    if S.executions[x].orphaned_at + S.settings.orphan_ttl <= S.progress.now:
+    if S.execution_extras[x].orphaned_at + S.settings.orphan_ttl <= S.progress.now:
         send_abort(S, x)
 
 

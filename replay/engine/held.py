@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from replay.engine.kernel import hot
-from replay.engine.state import NONE, NOT_BLOCKED, Replica, State
+from replay.engine.ledger import whole_ns
+from replay.engine.state import HELD_SLOT, NONE, NOT_BLOCKED, Replica, State
 
 
 @hot
 def hold_slot(S: State, rep: Replica, x: int, steps: int) -> None:
     """The slot of aborted execution `x` stays a row of the batch for `steps` more steps."""
-    S.executions[x].held_until = rep.clock + steps
-    S.executions[x].held_mark = rep.held_total
-    place = S.executions[x].held_until & S.settings.finish_mask
-    S.executions[x].child = S.held[rep.index, place]
+    S.execution_extras[x].held_until = rep.clock + steps
+    S.execution_extras[x].held_mark = rep.held_total
+    place = S.execution_extras[x].held_until & S.settings.finish_mask
+    S.execution_extras[x].child = S.held[rep.index, place]
     S.held[rep.index, place] = x
     S.executions[x].previous = NONE
     S.executions[x].next = rep.held_head
@@ -25,8 +26,8 @@ def hold_slot(S: State, rep: Replica, x: int, steps: int) -> None:
 @hot
 def charge_held(S: State, rep: Replica, x: int) -> None:
     """Charge execution `x` for the slot that it has held since it was charged last."""
-    S.ledgers[S.executions[x].ledger].held_slot += rep.held_total - S.executions[x].held_mark
-    S.executions[x].held_mark = rep.held_total
+    S.charges[HELD_SLOT, x] += whole_ns(rep.held_total - S.execution_extras[x].held_mark)
+    S.execution_extras[x].held_mark = rep.held_total
 
 
 @hot
@@ -47,7 +48,7 @@ def give_up_held(S: State, rep: Replica) -> None:
             S.executions[right].previous = left
         rep.held -= 1
         rep.blocked = NOT_BLOCKED
-        x = S.executions[x].child
+        x = S.execution_extras[x].child
 
 
 @hot
@@ -56,7 +57,7 @@ def give_up_all_held(S: State, rep: Replica) -> None:
     x = rep.held_head
     while x != NONE:
         charge_held(S, rep, x)
-        S.held[rep.index, S.executions[x].held_until & S.settings.finish_mask] = NONE
+        S.held[rep.index, S.execution_extras[x].held_until & S.settings.finish_mask] = NONE
         x = S.executions[x].next
     rep.held_head = NONE
     rep.held = 0

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replay.engine.log_blocks import write_keys
+from replay.engine.log_blocks import count_keys, write_keys
 from replay.errors import BadInput
 
 Ints = npt.NDArray[np.int64]
@@ -23,12 +23,20 @@ class BlockKeys(NamedTuple):
 
     keys: npt.NDArray[np.int32]
     """Keys of all calls, one after the other."""
-    first: Ints
-    """Where a call's keys start."""
-    number: Ints
-    """How many keys a call has."""
+    ends: Ints
+    """Where a call's keys end; those of the next one follow."""
     content_base: int
     """Smallest key that no hash has."""
+
+    @property
+    def first(self) -> Ints:
+        """Where a call's keys start."""
+        return self.ends - self.number
+
+    @property
+    def number(self) -> Ints:
+        """How many keys a call has."""
+        return np.diff(self.ends, prepend=0)
 
 
 def dense(values: pa.ChunkedArray | pa.Array) -> Ints:
@@ -59,7 +67,7 @@ def fixed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def content_keys(n: int) -> BlockKeys:
     """No call has hashes."""
-    return BlockKeys(np.zeros(1, np.int32), np.zeros(n, np.int64), np.zeros(n, np.int64), 0)
+    return BlockKeys(np.zeros(1, np.int32), np.zeros(n, np.int64), 0)
 
 
 def block_keys(calls: pa.Table, block_size: int) -> BlockKeys:
@@ -75,22 +83,35 @@ def block_keys(calls: pa.Table, block_size: int) -> BlockKeys:
     if isinstance(lists, pa.ChunkedArray):
         lists = pa.concat_arrays(lists.chunks)
     numbers = numbered(lists.flatten())
-    lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0), dtype=np.int64)
-    prompt = np.asarray(calls["prompt_tokens"], dtype=np.int64)
-    log_size = np.full(n, block_size, np.int64)
-    if "hash_block_tokens" in calls.column_names:
-        log_size = np.array(pc.fill_null(calls["hash_block_tokens"], block_size), dtype=np.int64)
-    full = np.minimum(lengths, prompt // log_size) * log_size
-    count = np.minimum(full, prompt) // block_size
-    start = np.cumsum(count) - count
-    grain = math.gcd(block_size, *np.unique(log_size).tolist())
-    span = int(log_size.max()) // grain
+    offsets = where_lists_begin(lists)
+    log_tokens, sizes = block_sizes(calls, block_size)
+    ends = np.empty(n, np.int64)
+    count_keys(offsets, fixed(np.asarray(calls["prompt_tokens"], dtype=np.int64)), log_tokens, block_size, ends)
+    grain = math.gcd(block_size, *sizes)
+    span = max(sizes) // grain
     content_base = (int(numbers.max(initial=-1)) + 1) * span
     if content_base > np.iinfo(np.int32).max:
         raise BadInput.at(
             "calls", f"more different blocks than {np.iinfo(np.int32).max // span:,}", field="block_hashes"
         )
-    keys = np.empty(int(count.sum()) + 1, np.int32)
+    keys = np.empty(int(ends[-1]) + 1, np.int32)
     keys[-1] = 0
-    write_keys(numbers, np.cumsum(lengths) - lengths, start, count, log_size, block_size, grain, span, keys)
-    return BlockKeys(keys, start, count, content_base)
+    write_keys(numbers, offsets, ends, log_tokens, block_size, grain, span, keys)
+    return BlockKeys(keys, ends, content_base)
+
+
+def where_lists_begin(lists: pa.ListArray) -> npt.NDArray[np.int64]:
+    """Place of the first value of each list among all values, and their number; a null has none."""
+    if lists.null_count:
+        lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0), dtype=np.int64)
+        return fixed(np.concatenate(([0], np.cumsum(lengths))))
+    return fixed(np.asarray(lists.offsets, dtype=np.int64))
+
+
+def block_sizes(calls: pa.Table, missing: int) -> tuple[npt.NDArray[np.int64], list[int]]:
+    """Tokens of a log block of each call, `missing` where it does not say; and the sizes that there are."""
+    n = calls.num_rows
+    if "hash_block_tokens" not in calls.column_names:
+        return fixed(np.full(n, missing, np.int64)), [missing]
+    tokens = pc.fill_null(calls["hash_block_tokens"].cast(pa.int64()), missing)
+    return fixed(np.asarray(tokens)), pc.unique(tokens).to_pylist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import tempfile
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import numpy as np
 from numba.core.caching import UserProvidedCacheLocator
 
 from replay.engine.lean import CALLED, INNER, compiling_once
+from replay.engine.slim import place_of, slim_at
 
 HERE = Path(__file__).parent
 
@@ -81,17 +83,30 @@ def number(n: int) -> int:
     return cast(int, np.int64(n))
 
 
+def inner(function: Kernel, *, forceinline: bool) -> Kernel:
+    """Compile a function that other kernels alone use."""
+    INNER.add(function.__qualname__)
+    return cast(Kernel, numba.njit(forceinline=forceinline, **_INNER)(function))
+
+
 def hot(function: Kernel) -> Kernel:
     """Compile a function on the path of every step or request: inlined into its caller."""
-    INNER.add(function.__qualname__)
-    return cast(Kernel, numba.njit(forceinline=True, **_INNER)(function))
+    return inner(function, forceinline=True)
 
 
 def cold(function: Kernel) -> Kernel:
-    """Compile a function that runs rarely: called."""
-    INNER.add(function.__qualname__)
-    CALLED.add(function.__qualname__)
-    return cast(Kernel, numba.njit(**_INNER)(function))
+    """Compile a function that runs rarely: called. The state is passed to it as the place where it lies."""
+    name, parameters = function.__name__, list(inspect.signature(function).parameters)
+    if parameters[0] != "S":
+        CALLED.add(function.__qualname__)
+        return inner(function, forceinline=False)
+    rest = ", ".join(parameters[1:])
+    known: dict[str, Any] = {"body": hot(function), "slim_at": slim_at, "place_of": place_of}
+    exec(f"def called_{name}(place, {rest}): return body(slim_at(place), {rest})", known)
+    CALLED.add(f"called_{name}")
+    known["called"] = inner(known[f"called_{name}"], forceinline=False)
+    exec(f"def call_{name}(S, {rest}): return called(place_of(S), {rest})", known)
+    return cast(Kernel, inner(known[f"call_{name}"], forceinline=True))
 
 
 def entry(function: Kernel) -> Kernel:

@@ -6,7 +6,7 @@ are charged by running totals: what one row has been charged since the start of 
 context has (`context_total`), and the same weighted by the replica's clock (`group_total`). A request whose context is
 `clock + offset` owes the differences `row + offset * context + group` since it was last settled.
 
-Charges are femtoseconds; what rounding leaves of a rate is carried to the next step.
+Charges are femtoseconds, those of context 2^-CONTEXT_BITS of one: rates are rounded, and a step has many of them in it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,26 @@ import math
 
 from replay.engine.blocks import attend_again, leave_unattended, now_ns
 from replay.engine.kernel import cold, hot
-from replay.engine.state import DECODING, FS, NS, RUNNING, Replica, State
+from replay.engine.state import (
+    ATTENDED_DECODE,
+    ATTENDED_PREFILL,
+    CONTEXT_BITS,
+    DECODING,
+    FS,
+    KV_BLOCK,
+    MARGINAL,
+    NS,
+    ORPHAN_DECODE,
+    ORPHAN_PREFILL,
+    POLL_COST,
+    RECOMPUTE,
+    RECOMPUTED,
+    RUNNING,
+    STRANDED_KV,
+    STRANDED_KV_BLOCK,
+    Replica,
+    State,
+)
 
 
 @hot
@@ -48,17 +67,17 @@ def mark_decoding(S: State, rep: Replica, slot: int) -> None:
 def settle_decoding(S: State, rep: Replica, slot: int) -> None:
     """Charge a decoding slot what it owes."""
     x = S.slots[slot].execution
-    ledger = S.ledgers[S.executions[x].ledger]
-    context = S.slots[slot].offset * (rep.context_total - S.slots[slot].context_mark) + (
-        rep.group_total - S.slots[slot].group_mark
-    )
+    account = S.slots[slot]
+    context = S.slots[slot].offset * (rep.context_total - S.slots[slot].context_mark)
+    context += rep.group_total - S.slots[slot].group_mark
+    context >>= CONTEXT_BITS
     charge = rep.row_total - S.slots[slot].row_mark + context
     if S.executions[x].orphan:
-        ledger.orphan_decode += charge
+        account.orphan_decode += charge
     else:
-        ledger.attended_decode += charge
-    ledger.marginal += rep.marginal_total - S.slots[slot].marginal_mark + context
-    ledger.poll += S.settings.poll_fs * (rep.clock - S.slots[slot].poll_mark)
+        account.attended_decode += charge
+    account.marginal += rep.marginal_total - S.slots[slot].marginal_mark + context
+    account.poll += S.settings.poll_fs * (rep.clock - S.slots[slot].poll_mark)
 
 
 @hot
@@ -68,18 +87,18 @@ def settle_kv(S: State, rep: Replica, slot: int, held: int) -> None:
     A decoding slot took its newer blocks at the times that its residue class has summed in `crossed`.
     """
     x = S.slots[slot].execution
-    ledger = S.ledgers[S.executions[x].ledger]
+    account = S.slots[slot]
     now = now_ns(S)
     before = S.slots[slot].blocks_mark
     area = before * (now - S.slots[slot].kv_mark_ns)
     if S.slots[slot].kind == DECODING:
         crossed = S.residues[rep.index, S.slots[slot].residue].crossed
         area += (held - before) * now - (crossed - S.slots[slot].crossed_mark)
-    ledger.kv_block += area
+    account.kv_block += area
     if S.executions[x].orphan:
         if not S.settings.caching:
-            ledger.stranded_kv_block += area
-        ledger.stranded_kv += now - S.slots[slot].stranded_from_ns
+            S.charges[STRANDED_KV_BLOCK, x] += area
+        account.stranded_kv += now - S.slots[slot].stranded_from_ns
         S.slots[slot].stranded_from_ns = now
     S.slots[slot].kv_mark_ns = now
     S.slots[slot].blocks_mark = held
@@ -100,10 +119,47 @@ def settle(S: State, rep: Replica, slot: int) -> int:
 
 @hot
 def open_slot(S: State, slot: int) -> None:
-    """A request enters a slot: its block time starts now."""
-    S.slots[slot].kv_mark_ns = now_ns(S)
-    S.slots[slot].blocks_mark = 0
-    S.slots[slot].stranded_from_ns = now_ns(S)
+    """A request enters a slot: its account is empty, and its block time starts now."""
+    account = S.slots[slot]
+    account.kv_mark_ns = now_ns(S)
+    account.blocks_mark = 0
+    account.stranded_from_ns = now_ns(S)
+    account.attended_prefill = 0
+    account.attended_decode = 0
+    account.marginal = 0
+    account.kv_block = 0
+    account.orphan_prefill = 0
+    account.orphan_decode = 0
+    account.recompute = 0
+    account.poll = 0
+    account.stranded_kv = 0
+    account.recomputed = 0
+
+
+@hot
+def whole_ns(fs: int) -> int:
+    """Femtoseconds to the nearest nanosecond."""
+    return (fs + 500_000) // 1_000_000
+
+
+@hot
+def enter_charges(S: State, slot: int) -> None:
+    """A request leaves its slot: what it was charged there is entered under its execution."""
+    x = S.slots[slot].execution
+    account = S.slots[slot]
+    S.charges[ATTENDED_PREFILL, x] += whole_ns(account.attended_prefill)
+    S.charges[ATTENDED_DECODE, x] += whole_ns(account.attended_decode)
+    S.charges[MARGINAL, x] += whole_ns(account.marginal)
+    S.charges[KV_BLOCK, x] += account.kv_block
+    if account.stranded_kv > 0 or account.orphan_prefill > 0 or account.orphan_decode > 0:
+        S.charges[ORPHAN_PREFILL, x] += whole_ns(account.orphan_prefill)
+        S.charges[ORPHAN_DECODE, x] += whole_ns(account.orphan_decode)
+        S.charges[STRANDED_KV, x] += account.stranded_kv
+    if account.recomputed > 0:
+        S.charges[RECOMPUTED, x] += account.recomputed
+        S.charges[RECOMPUTE, x] += whole_ns(account.recompute)
+    if account.poll > 0:
+        S.charges[POLL_COST, x] += whole_ns(account.poll)
 
 
 @hot
@@ -174,39 +230,49 @@ def charge_chunk(
         own += rep.decode_s * FS + kv_fs * after
     else:
         own += (rep.attention_s * n * (before + 0.5 * n) + rep.chunk_context_s * before) * FS
-    ledger = S.ledgers[S.executions[x].ledger]
+    account = S.slots[slot]
     cost = S.chunk_costs[slot, rep.steps & 1]
     cost.step = rep.steps
     cost.marginal = int(marginal * FS + own + 0.5)
     cost.decodes = decodes
-    ledger.marginal += cost.marginal
-    ledger.poll += S.settings.poll_fs
+    account.marginal += cost.marginal
+    account.poll += S.settings.poll_fs
     charge = n * token_fs + share_fs + math.floor(own + 0.5)
-    again = min(after, S.executions[x].peak) - before
+    again = min(after, S.slots[slot].peak) - before
     part = 0
     if again > 0:
-        ledger.recomputed += again
+        account.recomputed += again
         part = charge if again == n else int(charge * (again / n))
-        ledger.recompute += part
+        account.recompute += part
         charge -= part
     cost.charge = charge
     cost.again = part
     if S.executions[x].orphan:
         if decodes:
-            ledger.orphan_decode += charge
+            account.orphan_decode += charge
         else:
-            ledger.orphan_prefill += charge
+            account.orphan_prefill += charge
     else:
         if decodes:
-            ledger.attended_decode += charge
+            account.attended_decode += charge
         else:
-            ledger.attended_prefill += charge
+            account.attended_prefill += charge
 
 
 @hot
-def shared_rates(S: State, rep: Replica, rows: int, tokens: int) -> tuple[float, float]:
+def shared_rates(S: State, rep: Replica, rows: int, tokens: int) -> tuple[int, int]:
     """What a step of so many rows and tokens charges each token, and each row, of what they share (fs)."""
-    return S.step_seconds[rep.table, tokens] / tokens * FS, rep.overhead_s / rows * FS
+    token = S.step_seconds[rep.table, tokens] / tokens * FS
+    return math.floor(token + 0.5), math.floor(rep.overhead_s / rows * FS + 0.5)
+
+
+@hot
+def context_rate(rep: Replica, mixed: bool) -> int:
+    """What a step charges a token of context, in 2^-CONTEXT_BITS fs."""
+    rate = rep.kv_token_s * FS * (1 << CONTEXT_BITS)
+    if mixed:
+        rate *= rep.mixed_kv_factor
+    return math.floor(rate + 0.5)
 
 
 @hot
@@ -220,18 +286,6 @@ def group_charges(S: State, rep: Replica, rows: int, tokens: int) -> tuple[int, 
 
 
 @hot
-def whole_rates(rep: Replica, token_rate: float, share_rate: float) -> tuple[int, int]:
-    """The shared rates of one step in whole femtoseconds; what is left is carried to the next."""
-    rate = token_rate + rep.token_carry
-    token_fs = math.floor(rate)
-    rep.token_carry = rate - token_fs
-    rate = share_rate + rep.share_carry
-    share_fs = math.floor(rate)
-    rep.share_carry = rate - share_fs
-    return token_fs, share_fs
-
-
-@hot
 def post_step(
     S: State, rep: Replica, decoding: int, chunks: int, held: int, tokens: int, mixed: bool, duration: float
 ) -> None:
@@ -241,8 +295,7 @@ def post_step(
     slots that do not take part are out of the group by now.
     """
     rows = decoding + chunks + held
-    token_rate, share_rate = shared_rates(S, rep, rows, tokens)
-    token_fs, share_fs = whole_rates(rep, token_rate, share_rate)
+    token_fs, share_fs = shared_rates(S, rep, rows, tokens)
     own_fs, marginal_fs = group_charges(S, rep, rows, tokens)
     kv_fs = rep.kv_token_s * FS
     if mixed:
@@ -250,37 +303,28 @@ def post_step(
     if held > 0:
         rep.held_total += token_fs + share_fs + own_fs
     if decoding > 0:
-        post_decoding(rep, token_fs + share_fs + own_fs, kv_fs, marginal_fs)
+        post_decoding(rep, 1, token_fs + share_fs + own_fs, context_rate(rep, mixed), marginal_fs)
     for k in range(chunks):
         charge_chunk(S, rep, S.chunks[k], token_fs, share_fs, kv_fs, tokens, rows)
-    post_busy(rep, duration)
+    rep.busy_s += duration
 
 
 @hot
-def post_decoding(rep: Replica, row_fs: int, kv_fs: float, marginal_fs: int) -> None:
-    """Advance the running totals of the decoding group by one step: what it charges a row, and a token of context."""
-    rate = kv_fs + rep.context_carry
-    context_fs = math.floor(rate)
-    rep.context_carry = rate - context_fs
+def post_decoding(rep: Replica, steps: int, row_fs: int, context: int, marginal_fs: int) -> None:
+    """Advance the running totals of the decoding group by `steps` equal steps, the last of which ends at its clock.
+
+    A step charges a row `row_fs`, and each token of its context `context` (2^-CONTEXT_BITS fs).
+    """
     rep.step_row = row_fs
-    rep.step_context = context_fs
-    rep.row_total += row_fs
-    rep.context_total += context_fs
-    rep.group_total += context_fs * rep.clock
+    rep.step_context = context
     rep.step_marginal = marginal_fs
-    rep.marginal_total += marginal_fs
+    rep.row_total += steps * row_fs
+    rep.context_total += steps * context
+    rep.group_total += context * (steps * rep.clock - steps * (steps - 1) // 2)
+    rep.marginal_total += steps * marginal_fs
 
 
 @hot
-def post_busy(rep: Replica, duration: float) -> None:
-    whole = duration * NS + rep.busy_carry
-    ns = math.floor(whole)
-    rep.busy_carry = whole - ns
-    rep.busy_ns += ns
-
-
-@hot
-def new_ledger(S: State, x: int) -> None:
-    """An execution that is admitted for the first time gets a page in the ledger."""
-    S.executions[x].ledger = S.progress.ledgers
-    S.progress.ledgers += 1
+def whole_busy_ns(rep: Replica) -> int:
+    """GPU time so far."""
+    return int(rep.busy_s * NS + 0.5)

@@ -48,7 +48,7 @@ def enter(S: State, x: int) -> None:
 @cold
 def enter_lobby(S: State, x: int) -> None:
     """A new request has come to a gateway that holds requests."""
-    S.executions[x].entered = S.progress.now
+    S.execution_extras[x].entered = S.progress.now
     if S.progress.held == 0 and some_replica_has_room(S):
         S.progress.codel_above = 0.0
         S.progress.codel_dropping = 0
@@ -175,7 +175,7 @@ def lets_go(S: State) -> None:
         return
     x = next_in_line(S)
     leave_line(S, x)
-    if codel_drops(S, S.progress.now - S.executions[x].entered) or not is_worth_it(S, x):
+    if codel_drops(S, S.progress.now - S.execution_extras[x].entered) or not is_worth_it(S, x):
         refuse(S, x, SHED)
     else:
         send(S, x, replica_with_room(S, x))

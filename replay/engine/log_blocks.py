@@ -8,25 +8,36 @@ from replay.engine.kernel import entry
 
 
 @entry
-def write_keys(
-    numbers: Any,
-    first: Any,
-    start: Any,
-    count: Any,
-    log_tokens: Any,
-    block_tokens: int,
-    grain: int,
-    span: int,
-    keys: Any,
-) -> None:
-    """For each call, `count` keys of blocks of `block_tokens`, from place `start` of `keys`.
+def count_keys(offsets: Any, prompts: Any, log_tokens: Any, block_tokens: int, ends: Any) -> None:
+    """Where the keys of each call end: it has one for each block of `block_tokens` that its full log blocks cover.
 
-    `numbers`, from place `first`, are those of its log blocks of `log_tokens` each. A key is the number of the log
-    block that holds the last token, and that token's place in it, of `span` places that are `grain` tokens apart.
+    Log blocks `offsets[c]` to `offsets[c + 1]` are those of call c, of `log_tokens[c]` each.
     """
-    for c in range(len(count)):
-        for k in range(count[c]):
-            last_token = (k + 1) * block_tokens - 1
-            block = last_token // log_tokens[c]
-            place = (last_token - block * log_tokens[c]) // grain
-            keys[start[c] + k] = numbers[first[c] + block] * span + place
+    total = 0
+    for c in range(len(ends)):
+        log_blocks = min(offsets[c + 1] - offsets[c], prompts[c] // log_tokens[c])
+        total += log_blocks * log_tokens[c] // block_tokens
+        ends[c] = total
+
+
+@entry
+def write_keys(
+    numbers: Any, offsets: Any, ends: Any, log_tokens: Any, block_tokens: int, grain: int, span: int, keys: Any
+) -> None:
+    """The keys of all calls, one after the other; those of call c up to `ends[c]`.
+
+    `numbers` are those of the log blocks. A key is the number of the log block that holds the last token, and that
+    token's place in it, of `span` places that are `grain` tokens apart.
+    """
+    at = 0
+    for c in range(len(ends)):
+        size = log_tokens[c]
+        block = offsets[c] - offsets[0]
+        place = block_tokens - 1
+        while at < ends[c]:
+            while place >= size:
+                place -= size
+                block += 1
+            keys[at] = numbers[block] * span + place // grain
+            place += block_tokens
+            at += 1

@@ -33,6 +33,7 @@ from replay.engine.events import (
     KV_IS_RELEASED,
     LETS_GO,
     ORPHAN_EXPIRES,
+    PRIORITY_SHIFT,
     READ_ENOUGH,
     REFUSED,
     RETRY_IS_SENT,
@@ -44,18 +45,18 @@ from replay.engine.events import (
     drop_top,
     post,
     post_at,
-    priority_at_top,
 )
 from replay.engine.flights import head_end, unread_tokens
 from replay.engine.gateway import attempt_arrives, disconnect_arrives, execution_ended, orphan_expires
 from replay.engine.held import charge_held, give_up_all_held
 from replay.engine.kernel import cold, entry, hot
-from replay.engine.ledger import settle, step_overhead_s
+from replay.engine.ledger import enter_charges, settle, step_overhead_s, whole_busy_ns
+from replay.engine.lines import LENGTH_MASK, leave_line
 from replay.engine.lobby import is_full, lets_go, room_was_made
 from replay.engine.queue import enqueue
 from replay.engine.readers import look_at_started, tokens_are_read
-from replay.engine.slim import slim
 from replay.engine.scheduler import coast, end_step, finish, room_to_trace, schedule
+from replay.engine.slim import slim
 from replay.engine.state import (
     ABORTED,
     BLOCKED_BY_BLOCKS,
@@ -75,7 +76,7 @@ from replay.engine.state import (
 )
 from replay.engine.wakes import others_wake, wake
 
-FROM_REPLICA, FROM_TRACE, FROM_HEAP = 0, 1, 2
+FROM_REPLICA, FROM_TRACE, FROM_LINE, FROM_HEAP = 0, 1, 2, 3
 """Where the next event comes from."""
 EMPTY_STEPS_MAX = 1_000
 """Consecutive steps without a row after which a replica is taken to be stuck."""
@@ -89,7 +90,7 @@ def next_outside(S: State) -> float:
         time = min(time, S.calls[S.progress.next_call].arrival)
     if S.progress.heap > 0:
         time = min(time, S.heap[0].time)
-    return time
+    return min(time, S.fronts[S.progress.first_line].time)
 
 
 @hot
@@ -212,7 +213,6 @@ def has_room(S: State) -> bool:
     return (
         p.attempts + 1 < len(S.attempts)
         and p.executions + 1 < len(S.executions)
-        and p.ledgers + S.settings.max_num_seqs < len(S.ledgers)
         and p.heap + EVENTS_AT_ONCE * S.settings.max_num_seqs + 16 < len(S.heap)
         and p.samples + S.settings.replicas < len(S.samples)
         and p.linger_tail - p.linger_head + S.settings.linger_most < len(S.lingering)
@@ -232,7 +232,7 @@ def take_sample(S: State) -> None:
         sample.running = rep.running
         sample.waiting = rep.waiting
         sample.used_blocks = rep.num_blocks - 1 - rep.free
-        sample.busy_ns = rep.busy_ns
+        sample.busy_ns = whole_busy_ns(rep)
         sample.computed_prompt = rep.computed_prompt
         sample.computed_output = rep.computed_output
         sample.counter_prompt = rep.counter_prompt
@@ -310,9 +310,14 @@ def earliest(S: State) -> tuple[float, int, int, int]:
         arrival = S.calls[c].arrival
         if arrival < time or (arrival == time and priority > CALL_ARRIVES):
             time, kind, priority, argument, source = arrival, CALL_ARRIVES, CALL_ARRIVES, c, FROM_TRACE
+    order = priority << PRIORITY_SHIFT
+    front = S.fronts[S.progress.first_line]
+    if front.time < time or (front.time == time and front.order < order):
+        event = S.lines[S.progress.first_line, front.head & LENGTH_MASK]
+        time, order, kind, argument, source = front.time, front.order, event.kind, event.argument, FROM_LINE
     if S.progress.heap > 0:
         top = S.heap[0].time
-        if top < time or (top == time and priority_at_top(S) < priority):
+        if top < time or (top == time and S.heap[0].order < order):
             time, kind, argument, source = top, S.heap[0].kind, S.heap[0].argument, FROM_HEAP
     return time, kind, argument, source
 
@@ -353,7 +358,9 @@ def run_slice(S: State, events_max: int) -> int:
             take_sample(S)
             continue
         S.progress.now = time
-        if source == FROM_HEAP:
+        if source == FROM_LINE:
+            leave_line(S, S.progress.first_line)
+        elif source == FROM_HEAP:
             drop_top(S)
         elif source == FROM_TRACE:
             call_is_taken(S)
@@ -378,12 +385,14 @@ def settle_all(S: State) -> None:
         book(S, slot, computed)
         if S.executions[x].orphan:
             charge_private(S, slot)
+        enter_charges(S, slot)
     for b in range(len(S.blocks)):
         if 0 < S.blocks[b].state < ATTENDED:
             unstrand(S, b)
-    for x in range(S.progress.executions):
-        if S.executions[x].lingering > 0:
-            charge_lingering(S, x)
+    if S.settings.kv_delay > 0.0:
+        for x in range(S.progress.executions):
+            if S.execution_extras[x].lingering > 0:
+                charge_lingering(S, x)
     for r in range(S.settings.replicas):
         x = S.replicas[r].held_head
         while x != NONE:

@@ -8,7 +8,7 @@ execution while it holds them, and a stretch of the free queue after that. When 
 from __future__ import annotations
 
 from replay.engine.blocks import charge_private, hold_of, strand
-from replay.engine.chains import enter, give_number
+from replay.engine.chains import enter, give_number, hashes_of
 from replay.engine.kernel import cold, hot
 from replay.engine.state import DISCLOSED, NO_PRIVATE, NONE, Replica, State
 
@@ -41,7 +41,7 @@ def may_be_found(S: State, rep: Replica, content: int) -> bool:
 def first_private(S: State, rep: Replica, x: int) -> int:
     """Place in the sequence of `x`, which gets a slot, from which on its blocks are private; NO_PRIVATE for none."""
     c = int(S.executions[x].call)
-    content = S.calls[c].content
+    content = S.contents[c]
     owner = S.privates[content].execution
     if owner != NONE:
         if owner == DISCLOSED or S.executions[owner].replica != rep.index:
@@ -51,7 +51,7 @@ def first_private(S: State, rep: Replica, x: int) -> int:
             return NO_PRIVATE
     S.privates[content].execution = x
     S.privates[content].count = 0
-    return S.calls[c].hash_count
+    return S.hash_ends[c] - hashes_of(S, c)
 
 
 @cold
@@ -60,7 +60,8 @@ def disclose(S: State, r: int, content: int) -> None:
     rep = S.replicas[r]
     x = S.privates[content].execution
     key = S.settings.content_base + content * S.settings.stride
-    first = S.calls[S.executions[x].call].hash_count
+    c = int(S.executions[x].call)
+    first = S.hash_ends[c] - hashes_of(S, c)
     S.privates[content].execution = DISCLOSED
     if S.privates[content].count == 0:
         disclose_in_slot(S, rep, int(S.executions[x].slot), first, key)

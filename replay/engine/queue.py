@@ -13,8 +13,8 @@ from replay.engine.state import NONE, Replica, State
 @hot
 def runs_before(S: State, a: int, b: int) -> bool:
     """Whether execution `a` comes before `b` in a queue by priority."""
-    p = S.executions[a].priority
-    q = S.executions[b].priority
+    p = S.execution_extras[a].priority
+    q = S.execution_extras[b].priority
     if p != q:
         return p < q
     if S.executions[a].queued != S.executions[b].queued:
@@ -31,12 +31,12 @@ def meld(S: State, a: int, b: int) -> int:
         return a
     if runs_before(S, b, a):
         a, b = b, a
-    first = S.executions[a].child
+    first = S.execution_extras[a].child
     S.executions[b].next = first
     if first != NONE:
         S.executions[first].previous = b
     S.executions[b].previous = a
-    S.executions[a].child = b
+    S.execution_extras[a].child = b
     S.executions[a].next = NONE
     S.executions[a].previous = NONE
     return a
@@ -75,13 +75,13 @@ def heap_remove(S: State, rep: Replica, x: int) -> None:
     left = S.executions[x].previous
     right = S.executions[x].next
     if left != NONE:
-        if S.executions[left].child == x:
-            S.executions[left].child = right
+        if S.execution_extras[left].child == x:
+            S.execution_extras[left].child = right
         else:
             S.executions[left].next = right
         if right != NONE:
             S.executions[right].previous = left
-    below = meld_children(S, S.executions[x].child)
+    below = meld_children(S, S.execution_extras[x].child)
     rep.queue_head = below if left == NONE else meld(S, rep.queue_head, below)
 
 
@@ -124,8 +124,8 @@ def enqueue(S: State, rep: Replica, x: int, preempted: bool) -> None:
     """Put a request in line: a new one at the tail, a preempted one at the head; either where its priority says."""
     S.executions[x].next = NONE
     S.executions[x].previous = NONE
-    S.executions[x].child = NONE
     if S.settings.by_priority:
+        S.execution_extras[x].child = NONE
         rep.queue_head = meld(S, rep.queue_head, x)
     else:
         list_insert(S, rep, x, preempted)

@@ -20,7 +20,7 @@ AFTER_OTHERS = 1 << 40
 @hot
 def begins_to_answer(S: State, rep: Replica, x: int) -> None:
     """Execution `x` puts out its first token, or the first since it was preempted."""
-    S.executions[x].silent_since = INFINITY
+    S.executions[x].silent = 0
     if S.executions[x].read and not S.executions[x].look_is_due:
         look_at_step_end(S, rep, x)
 
@@ -29,7 +29,7 @@ def begins_to_answer(S: State, rep: Replica, x: int) -> None:
 def look_at_step_end(S: State, rep: Replica, x: int) -> None:
     """When the next step of the replica has ended, the outputs of execution `x` are looked at."""
     S.executions[x].look_is_due = 1
-    S.executions[x].started = rep.started
+    S.execution_extras[x].started = rep.started
     rep.started = x
 
 
@@ -38,7 +38,7 @@ def look_at_started(S: State, rep: Replica) -> None:
     """The replica's step has ended: looks that waited for it are taken."""
     while rep.started != NONE:
         x = rep.started
-        rep.started = S.executions[x].started
+        rep.started = S.execution_extras[x].started
         post(S, 0.0, TOKENS_ARE_READ, x)
 
 
@@ -51,7 +51,7 @@ def tokens_are_read(S: State, x: int) -> None:
     rep = S.replicas[S.executions[x].replica]
     slot = int(S.executions[x].slot)
     decodes = S.slots[slot].kind == DECODING or S.slots[slot].kind == DRAINING
-    if not decodes or S.executions[x].silent_since < INFINITY or S.executions[x].first_output == INFINITY:
+    if not decodes or S.executions[x].silent or S.executions[x].first_output == INFINITY:
         return
     read = outputs_of(S, rep, slot) - unread_tokens(S, rep, slot)
     wanted = S.executions[x].output

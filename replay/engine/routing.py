@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from replay.engine.chains import hashes_of
 from replay.engine.events import draw, mix
 from replay.engine.kernel import cold, hot
 from replay.engine.state import (
@@ -36,8 +37,8 @@ def choose_among_all(S: State, c: int, x: int) -> int:
         return less_loaded_of_two(S, c)
     if S.settings.routing == PREFIX_AFFINITY:
         return where_the_prefix_is(S, c)
-    if S.settings.routing == SESSION and S.calls[c].session != NONE:
-        return int((mix(S.calls[c].session + 1) >> 1) % n)
+    if S.settings.routing == SESSION and S.call_extras[c].session != NONE:
+        return int((mix(S.call_extras[c].session + 1) >> 1) % n)
     return x % n
 
 
@@ -71,9 +72,9 @@ def where_the_prefix_is(S: State, c: int) -> int:
 
     And unless the fleet is out of balance: then, the least loaded one.
     """
-    first = S.calls[c].hash_start
-    count = S.calls[c].hash_count
-    home = S.sent_content[S.calls[c].content]
+    first = hashes_of(S, c)
+    count = S.hash_ends[c] - first
+    home = S.sent_content[S.contents[c]]
     known = S.calls[c].prompt if home != NONE else 0
     if home == NONE:
         matched = 0
@@ -84,7 +85,7 @@ def where_the_prefix_is(S: State, c: int) -> int:
             known = matched * S.settings.block_size
     if home == NONE or known < S.settings.affinity_share * S.calls[c].prompt or out_of_balance(S):
         home = least_outstanding(S)
-    S.sent_content[S.calls[c].content] = home
+    S.sent_content[S.contents[c]] = home
     for j in range(count):
         S.sent_prefix[S.hashes[first + j]] = home
     return home

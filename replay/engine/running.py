@@ -51,13 +51,12 @@ def give_chunk(S: State, rep: Replica, slot: int, n: int) -> None:
 
 
 @hot
-def decode_blocks(S: State, rep: Replica) -> None:
+def decode_blocks(S: State, rep: Replica, clock: int, residue: int) -> None:
     """One token for every decoding request: those at a block's end take a block, those that fill one hash it.
 
-    With two steps in flight the newest token is not known yet: a block is hashed a step later, when it is.
+    `clock` is the replica's, `residue` what it leaves of blocks. With two steps in flight the newest token is not known yet: a block is hashed a step later, when it is.
     """
     size = S.settings.block_size
-    residue = rep.clock % size
     count = S.residues[rep.index, residue].count
     rep.free -= count
     rep.allocated += count
@@ -67,7 +66,7 @@ def decode_blocks(S: State, rep: Replica) -> None:
     take_front(S, rep, count)
     slot = S.residues[rep.index, residue].head
     while slot != NONE:
-        j = (rep.clock + S.slots[slot].offset) // size
+        j = (clock + S.slots[slot].offset) // size
         fill(S, rep, slot, j, j + 1)
         if S.settings.depth > 1 and S.slots[slot].filled < j:
             publish(S, rep, slot, j - 1, j)
@@ -76,7 +75,7 @@ def decode_blocks(S: State, rep: Replica) -> None:
         return
     slot = S.residues[rep.index, (residue + 1) % size].head
     while slot != NONE:
-        j = (rep.clock + S.slots[slot].offset) // size
+        j = (clock + S.slots[slot].offset) // size
         publish(S, rep, slot, j, j + 1)
         slot = S.slots[slot].residue_next
 
@@ -110,7 +109,7 @@ def running_in_order(S: State, rep: Replica) -> int:
     """The running requests' part of a step, when all of it fits; returns the budget that is left."""
     budget = rep.max_tokens - rep.decoding
     if rep.decoding > 0:
-        decode_blocks(S, rep)
+        decode_blocks(S, rep, rep.clock, rep.clock % S.settings.block_size)
     limit = chunk_limit(S, rep)
     for k in range(rep.prefilling):
         slot = S.parts[rep.index, k]
@@ -182,8 +181,8 @@ def least_urgent(S: State, rep: Replica) -> int:
     while slot != NONE:
         a = S.slots[slot].execution
         b = S.slots[victim].execution
-        p = S.executions[a].priority
-        q = S.executions[b].priority
+        p = S.execution_extras[a].priority
+        q = S.execution_extras[b].priority
         if p > q or (p == q and S.executions[a].queued > S.executions[b].queued):
             victim = slot
         slot = S.slots[slot].run_next

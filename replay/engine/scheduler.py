@@ -9,18 +9,17 @@ from __future__ import annotations
 from replay.engine.admission import admit, may_skip_admission
 from replay.engine.batch import drain, evict, join_group, leave_group, remove_part, vacate
 from replay.engine.blocks import credit_salvage, publish_read
-from replay.engine.flights import give_up_unread, head, head_end, take_off
+from replay.engine.flights import give_up_unread, head, put_in_flight, take_off
 from replay.engine.held import give_up_held, hold_slot
 from replay.engine.kernel import cold, hot
 from replay.engine.ledger import (
+    context_rate,
     group_charges,
-    post_busy,
     post_decoding,
     post_step,
     settle,
     shared_rates,
     step_overhead_s,
-    whole_rates,
 )
 from replay.engine.queue import dequeue
 from replay.engine.readers import begins_to_answer
@@ -41,7 +40,6 @@ from replay.engine.state import (
     DECODING,
     DRAINING,
     FINISHED,
-    FS,
     NONE,
     NOT_BLOCKED,
     ORACLE,
@@ -52,6 +50,8 @@ from replay.engine.state import (
     State,
 )
 
+MANY = 1 << 60
+"""More steps than there are."""
 NOTHING = -1.0
 """Duration of a step without a row."""
 
@@ -147,7 +147,7 @@ def enter_step(S: State, rep: Replica, tokens: int) -> float:
     take_off(S, rep, duration, group)
     S.flights[rep.index, rep.steps & 1].completed = completed
     if S.settings.trace:
-        trace_step(S, rep.index, duration, tokens - decode, decode)
+        trace_step(S, rep.index, S.progress.now, duration, tokens - decode, decode)
     if held > 0:
         give_up_held(S, rep)
     if S.settings.depth > 1:
@@ -180,7 +180,7 @@ def go_on_at_once(S: State, rep: Replica, place: int, completed: int) -> None:
 
 
 @cold
-def trace_step(S: State, r: int, duration: float, prefill: int, decode: int) -> None:
+def trace_step(S: State, r: int, scheduled_at: float, duration: float, prefill: int, decode: int) -> None:
     """Record the step just entered, and its rows in running order."""
     rep = S.replicas[r]
     k = S.progress.traced_steps
@@ -189,8 +189,8 @@ def trace_step(S: State, r: int, duration: float, prefill: int, decode: int) -> 
     step = S.steps[k]
     step.replica = r
     step.step = rep.steps - 1
-    step.scheduled_at = S.progress.now
-    step.start = S.flights[r, rep.steps & 1].start if S.settings.depth > 1 else S.progress.now
+    step.scheduled_at = scheduled_at
+    step.start = S.flights[r, rep.steps & 1].start if S.settings.depth > 1 else scheduled_at
     step.duration = duration
     step.prefill = prefill
     step.decode = decode
@@ -237,54 +237,92 @@ def coast(S: State, rep: Replica, horizon: float) -> None:
     """
     if not may_coast(S, rep):
         return
-    size = S.settings.block_size
-    decode = rep.decoding
-    rows = decode + rep.held
-    rep.chunks = 0
-    rep.preempted = 0
     rep.prefill_only = 0
-    overhead = step_overhead_s(S, rep, rows, rows, rows) + S.settings.poll * decode
-    token_rate, share_rate = shared_rates(S, rep, rows, rows)
-    own_fs, marginal_fs = group_charges(S, rep, rows, rows)
-    kv_fs = rep.kv_token_s * FS
-    while nothing_is_due(S, rep):
-        need = S.residues[rep.index, rep.clock % size].count
-        duration = overhead + rep.kv_token_s * (rep.context + decode)
-        ends = S.progress.now + duration
-        if S.settings.depth > 1:
-            ends = head_end(S, rep)
-        if need > rep.free or ends >= horizon or (S.settings.trace and not room_to_trace(S)):
-            break
-        if need > 0 or S.settings.caching:
-            decode_blocks(S, rep)
-        rep.computed_output += decode if S.settings.depth == 1 else S.flights[rep.index, rep.steps & 1].decoded
-        rep.clock += 1
-        rep.context += decode
-        rep.steps += 1
-        rep.rounds += 1
-        token_fs, share_fs = whole_rates(rep, token_rate, share_rate)
-        post_decoding(rep, token_fs + share_fs + own_fs, kv_fs, marginal_fs)
-        if rep.held > 0:
-            rep.held_total += token_fs + share_fs + own_fs
-        post_busy(rep, duration)
-        if S.settings.depth > 1:
-            take_off(S, rep, duration, decode)
-            rep.in_flight -= 1
-        if S.settings.trace:
-            trace_step(S, rep.index, duration, 0, decode)
-        S.progress.steps += 1
-        S.progress.now = max(S.progress.now, ends)
+    rep.preempted = 0
+    if not S.settings.trace:
+        coast_steps(S, rep, horizon, MANY)
+        return
+    while room_to_trace(S):
+        scheduled_at = S.progress.now
+        duration = coast_steps(S, rep, horizon, 1)
+        if duration == NOTHING:
+            return
+        trace_step(S, rep.index, scheduled_at, duration, 0, rep.decoding)
 
 
 @hot
-def nothing_is_due(S: State, rep: Replica) -> bool:
-    """Whether at the end of the next step nobody finishes, no cancel is noticed and no held slot is given up."""
-    place = (rep.clock + 1) & S.settings.finish_mask
-    return (
-        S.finishing[rep.index, place] == NONE
-        and S.due[rep.index, (rep.rounds + 1) & S.settings.due_mask] == NONE
-        and S.held[rep.index, place] == NONE
-    )
+def coast_steps(S: State, rep: Replica, horizon: float, most: int) -> float:
+    """Coast `most` steps at most; returns the duration of the last one.
+
+    Steps differ in how long they last and in who needs a block. All else is entered for all of them at the end.
+    """
+    size = S.settings.block_size
+    two_in_flight = S.settings.depth > 1
+    decode = rep.decoding
+    rows = decode + rep.held
+    overhead = step_overhead_s(S, rep, rows, rows, rows) + S.settings.poll * decode
+    kv_token_s = rep.kv_token_s
+    clock = rep.clock
+    residue = clock % size
+    context = rep.context
+    now = S.progress.now
+    gpu_free = rep.gpu_free
+    busy_s = rep.busy_s
+    start = now
+    last = NOTHING
+    while clock - rep.clock < most and nothing_is_due(S, rep, clock - rep.clock):
+        need = S.residues[rep.index, residue].count
+        duration = overhead + kv_token_s * (context + decode)
+        ends = gpu_free if two_in_flight else now + duration
+        if need > rep.free or ends >= horizon:
+            break
+        if need > 0 or (S.settings.caching and not two_in_flight):
+            S.progress.now = now
+            decode_blocks(S, rep, clock, residue)
+        clock += 1
+        residue = residue + 1 if residue + 1 < size else 0
+        context += decode
+        busy_s += duration
+        start = now
+        if two_in_flight:
+            start = max(now, gpu_free)
+            gpu_free = start + duration
+        now = max(now, ends)
+        last = duration
+    steps = clock - rep.clock
+    if steps == 0:
+        return NOTHING
+    decoded = decode
+    if two_in_flight:
+        decoded = S.flights[rep.index, rep.steps & 1].decoded
+    rep.computed_output += decoded + (steps - 1) * decode
+    rep.clock = clock
+    rep.context = context
+    rep.steps += steps
+    rep.rounds += steps
+    rep.busy_s = busy_s
+    token_fs, share_fs = shared_rates(S, rep, rows, rows)
+    own_fs, marginal_fs = group_charges(S, rep, rows, rows)
+    row_fs = token_fs + share_fs + own_fs
+    post_decoding(rep, steps, row_fs, context_rate(rep, False), marginal_fs)
+    if rep.held > 0:
+        rep.held_total += steps * row_fs
+    if two_in_flight:
+        put_in_flight(S, rep, start, last, decode)
+    S.progress.steps += steps
+    S.progress.now = now
+    return last
+
+
+@hot
+def nothing_is_due(S: State, rep: Replica, steps: int) -> bool:
+    """Whether `steps` steps later nobody finishes at the end, no cancel is noticed and no held slot is given up."""
+    place = (rep.clock + steps + 1) & S.settings.finish_mask
+    if S.finishing[rep.index, place] != NONE:
+        return False
+    if S.settings.due_mask > 0 and S.due[rep.index, (rep.rounds + steps + 1) & S.settings.due_mask] != NONE:
+        return False
+    return rep.held == 0 or S.held[rep.index, place] == NONE
 
 
 @hot

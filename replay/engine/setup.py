@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from replay.engine import state as st
 from replay.engine.budgets import COLUMNS, TOKENS
-from replay.engine.identity import BlockKeys, block_keys, content_keys, dense, numbered
+from replay.engine.identity import block_keys, content_keys, numbered
+from replay.engine.intake import call_extras, call_records, sessions
+from replay.engine.lines import LENGTH_MASK
 from replay.engine.lobby import NEVER
 from replay.engine.memory import zeros
 from replay.engine.settings import power_of_two, settings_record
 from replay.errors import BadConfig
-from replay.policies.knobs import Client, Policy, RetryBudget
+from replay.policies.knobs import Policy, RetryBudget
 from replay.profiles.profile import EngineSettings, Profile, StepTime
 
 ALIKE = (
@@ -26,12 +27,12 @@ ALIKE = (
     "reserve_share", "preempts", "disconnect", "disconnect_timer_s", "disconnect_timer_streaming_s", "prefill_runs_on",
 )  # fmt: skip
 """Settings in which the engines of a fleet must agree."""
-GROWN = ("attempts", "executions", "ledgers", "heap", "inbox", "samples", "steps", "rows")
-"""Arrays whose need is not known beforehand."""
+OF_EXECUTIONS = ("execution_extras", "charges", "inbox")
+"""Arrays that have a place for each execution."""
 ATTEMPTS_FORESEEN = 4
 """Attempts of a call that there is room for from the start. What is not used takes no memory."""
-TIMERS_IN_LINE = 65_536
-"""Timeouts that may wait in line, a power of two."""
+SKEW_LINES = 5
+"""Cache lines by which a column begins behind the one before it, in its page."""
 
 
 def step_seconds(step_time: StepTime, max_tokens: int) -> npt.NDArray[np.float64]:
@@ -54,72 +55,6 @@ def shortest_step(profile: Profile, seconds: npt.NDArray[np.float64]) -> float:
     return float(seconds[1:].min() + step.overhead_s + step.sequence_s) if step.decode_s >= 0.0 else 0.0
 
 
-def column(calls: pa.Table, name: str, missing: float, kind: Any) -> npt.NDArray[Any]:
-    """A column of the calls as an array; `missing` where it is absent or null."""
-    if name not in calls.column_names:
-        return np.full(calls.num_rows, missing, kind)
-    return np.asarray(pc.fill_null(calls[name].cast(pa.from_numpy_dtype(np.dtype(kind))), missing), dtype=kind)
-
-
-def coalescing_keys(calls: pa.Table, by: str = "key_or_content") -> npt.NDArray[np.int64]:
-    """One number for the calls that may join each other: see `Gateway.coalesce_by`."""
-    each = np.arange(calls.num_rows, dtype=np.int64)
-    if by == "call":
-        return each
-    if by == "key":
-        return by_key(calls, each)
-    by_content = numbered(calls["content_id"])
-    for name in ("tenant", "model"):
-        if name in calls.column_names:
-            part = dense(calls[name])
-            by_content = dense(pa.array(by_content * (part.max(initial=0) + 1) + part))
-    return by_content if by == "content" else by_key(calls, by_content)
-
-
-def by_key(calls: pa.Table, others: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """One number for each idempotency key, and for each of `others` among the calls without one."""
-    if "idempotency_key" not in calls.column_names:
-        return others
-    named = np.asarray(pc.is_valid(calls["idempotency_key"]))
-    by_name = dense(calls["idempotency_key"]) + others.max(initial=0) + 1
-    return np.unique(np.where(named, by_name, others), return_inverse=True)[1].astype(np.int64)
-
-
-def budget_buckets(calls: pa.Table, policy: Policy) -> npt.NDArray[np.int64]:
-    """The bucket of each call, of which it draws retries or in which it is counted. Raises BadConfig."""
-    limits = {"budget": policy.budget, "throttle": policy.throttle}
-    scopes = {f"{name}.scope": limit.scope for name, limit in limits.items() if limit is not None and limit.scope}
-    if len(set(scopes.values())) > 1:
-        raise BadConfig(f"policy {policy.name}: budget.scope and throttle.scope must be the same")
-    for name, scope in scopes.items():
-        if scope == "global":
-            break
-        if scope not in calls.column_names:
-            raise BadConfig(f"{name} is {scope!r}, but the trace does not say the {scope} of its calls")
-        return dense(calls[scope])
-    return np.zeros(calls.num_rows, np.int64)
-
-
-def sessions(calls: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """For each call, the row of the turn that waits for its end, else NONE; and how long that turn is thought about.
-
-    A turn waits if it names the one before it (an earlier row) and a time to think; a call is waited for by one turn.
-    """
-    following = np.full(calls.num_rows, st.NONE, np.int64)
-    think = column(calls, "think_time_s", np.nan, np.float64)
-    before = column(calls, "previous_call_id", st.NONE, np.int64)
-    turns = np.flatnonzero((before >= 0) & ~np.isnan(think))
-    if len(turns):
-        ids = column(calls, "call_id", 0, np.int64) if "call_id" in calls.column_names else np.arange(calls.num_rows)
-        order = np.argsort(ids, kind="stable")
-        places = np.searchsorted(ids[order], before[turns]).clip(max=len(ids) - 1)
-        rows = order[places]
-        known = (ids[rows] == before[turns]) & (rows < turns)
-        rows, firsts = np.unique(rows[known], return_index=True)
-        following[rows] = turns[known][firsts]
-    return following, np.maximum(np.nan_to_num(think), 0.0)
-
-
 def agreed(engines: Sequence[Profile]) -> EngineSettings:
     """What the engines of a fleet have in common, with the smallest of the sizes in which they may differ.
 
@@ -135,48 +70,6 @@ def agreed(engines: Sequence[Profile]) -> EngineSettings:
                     f"{engines[0].name}: the engines of a fleet must agree in it"
                 )
     return replace(first, **smallest)
-
-
-def call_array(calls: pa.Table, policy: Policy, engine: EngineSettings, keys: BlockKeys) -> npt.NDArray[Any]:
-    """The calls as the kernel reads them."""
-    array = zeros(calls.num_rows, st.CALL)
-    array["arrival"] = column(calls, "arrival_s", 0.0, np.float64)
-    array["prompt"] = prompt = column(calls, "prompt_tokens", 0, np.int64)
-    wanted = column(calls, "output_tokens", 1, np.int64)
-    array["output"] = np.clip(wanted, 1, np.maximum(engine.max_model_len - prompt, 1))
-    limit = column(calls, "max_tokens", 0, np.int64)
-    array["reserve"] = np.minimum(np.where(limit > 0, limit, wanted), np.maximum(engine.max_model_len - prompt, 1))
-    array["priority"] = column(calls, "priority", 0, np.int64)
-    array["content"] = numbered(calls["content_id"])
-    array["stream"] = column(calls, "stream", st.UNKNOWN, np.int8)
-    if policy.gateway.coalesce:
-        array["key"] = coalescing_keys(calls, policy.gateway.coalesce_by)
-    array["patience"] = column(calls, "user_cancel_s", np.inf, np.float64)
-    array["leaves_tokens"] = column(calls, "user_cancel_tokens", 0, np.int64)
-    array["timeout"] = timeouts(calls, policy.client)
-    array["bucket"] = budget_buckets(calls, policy)
-    array["following"], array["think"] = sessions(calls)
-    array["waits"][array["following"][array["following"] != st.NONE]] = st.FOR_ITS_TURN
-    if policy.gateway.routing == "session" and "session_id" in calls.column_names:
-        places = pc.dictionary_encode(calls["session_id"].combine_chunks()).indices
-        array["session"] = np.asarray(pc.fill_null(places, st.NONE))
-    else:
-        array["session"] = st.NONE
-    array["hash_start"], array["hash_count"] = keys.first, keys.number
-    array["end"] = array["first_token"] = np.inf
-    array["attempt"] = array["hedge"] = array["delivered_by"] = st.NONE
-    longest = np.minimum(prompt + wanted, engine.max_model_len) - 1
-    blocks = -(-longest // engine.block_size)
-    too_long = (prompt + 1 > engine.max_model_len) | (blocks > engine.num_blocks - 1)
-    array["status"] = np.where(too_long, st.TOO_LONG, st.LIVE)
-    return array
-
-
-def timeouts(calls: pa.Table, client: Client) -> npt.NDArray[np.float64]:
-    """Seconds that each call's client waits for an attempt: the policy's word, else the trace's, else for ever."""
-    if client.timeout_s is not None:
-        return np.full(calls.num_rows, client.timeout_s)
-    return column(calls, "client_timeout_s", np.inf, np.float64)
 
 
 def replica_array(engines: Sequence[Profile], kinds: Sequence[Profile]) -> npt.NDArray[Any]:
@@ -249,9 +142,12 @@ def new_state(
     """Everything that a run of `calls` on `engines`, one for each replica, needs at its beginning. Raises BadConfig."""
     engine = agreed(engines)
     kinds = list({id(profile): profile for profile in engines}.values())
-    caching = engine.prefix_caching
+    caching, affinity = engine.prefix_caching, policy.gateway.routing == "prefix_affinity"
     keys = block_keys(calls, engine.block_size) if caching else content_keys(calls.num_rows)
-    array = call_array(calls, policy, engine, keys)
+    following, think_s = sessions(calls)
+    array, extras = call_records(calls, policy.client, engine, following), call_extras(calls, policy, engine, think_s)
+    contents = numbered(calls["content_id"])
+    most_contents = int(contents.max(initial=0)) + 1 if caching or affinity else 1
     settings = settings_record(array, keys, policy, engines, seed)
     settings["trace"] = trace
     replicas, seqs = len(engines), int(settings["max_num_seqs"][0])
@@ -259,7 +155,8 @@ def new_state(
     tables = [step_seconds(kind.timed, most_tokens + seqs) for kind in kinds]
     if policy.cancellation.detection != "oracle":
         settings["step_least"] = min(map(shortest_step, kinds, tables))
-    affinity = policy.gateway.routing == "prefix_affinity"
+    most_keys = int(extras["key"].max(initial=0)) + 1 if policy.gateway.coalesce else 1
+    most_buckets = int(extras["bucket"].max(initial=0)) + 1 if policy.budget or policy.throttle else 1
     slots = np.zeros(replicas * seqs + 1, st.SLOT)  # the last one is for what lingers
     slots["execution"] = st.NONE
     slots["private_from"] = st.NO_PRIVATE
@@ -273,16 +170,17 @@ def new_state(
     stories["producer"] = st.NONE
     residues = np.zeros((replicas, engine.block_size), st.RESIDUE)
     residues["head"] = residues["tail"] = st.NONE
+    fronts = np.zeros(st.LINES, st.FRONT)
+    fronts["time"] = np.inf
     progress = np.zeros(1, st.PROGRESS)
     progress["next_sample"] = np.inf
     progress["next_call"] = np.argmin(array["waits"])
     progress["lets_go_at"] = NEVER
     for end in ("fresh_head", "fresh_tail", "retry_head", "retry_tail"):
         progress[end] = st.NONE
-    progress["ledgers"] = st.NO_PAGE + 1
     lazy = caching and policy.cancellation.kv_release_delay_s > 0
     settings["linger_most"] = seqs * sequence_blocks if lazy else 0
-    privates = zeros(int(array["content"].max(initial=0)) + 1 if caching else 1, st.PRIVATE)
+    privates = zeros(most_contents if caching else 1, st.PRIVATE)
     privates["execution"] = st.DISCLOSED if lazy or settings["blanks_to_back"][0] else st.NONE
     n = len(array) * min(policy.client.max_attempts, ATTEMPTS_FORESEEN) + 16
     return st.State(
@@ -292,7 +190,9 @@ def new_state(
         calls=array,
         attempts=zeros(n, st.ATTEMPT),
         executions=zeros(n, st.EXECUTION),
-        ledgers=zeros(n + seqs, st.LEDGER),
+        charges=columns(st.CHARGES, n),
+        call_extras=extras,
+        execution_extras=zeros(n, st.EXECUTION_EXTRA),
         replicas=replica_array(engines, kinds),
         wakes=np.arange(replicas, dtype=i4),
         slots=slots,
@@ -315,13 +215,16 @@ def new_state(
         privates=privates,
         table=np.zeros((replicas * seqs + 1 if caching else 1, sequence_blocks), i4),
         hits=np.zeros(sequence_blocks, i4),
+        contents=contents,
         hashes=keys.keys,
+        hash_ends=keys.ends,
         sent_prefix=np.full(keys.content_base + 1 if affinity else 1, st.NONE, i4),
-        sent_content=np.full(int(array["content"].max(initial=0)) + 1 if affinity else 1, st.NONE, i4),
-        key_execution=np.full(int(array["key"].max(initial=0)) + 1, st.NONE, i8),
-        budgets=new_buckets(int(array["bucket"].max(initial=0)) + 1, policy.budget),
+        sent_content=np.full(most_contents if affinity else 1, st.NONE, i4),
+        key_execution=np.full(most_keys, st.NONE, i8),
+        budgets=new_buckets(most_buckets, policy.budget),
         heap=np.zeros(st.EVENTS_AT_ONCE * seqs + 1024, st.EVENT),
-        timers=zeros(TIMERS_IN_LINE, st.EVENT),
+        lines=zeros(st.LINES * (LENGTH_MASK + 1), st.EVENT).reshape(st.LINES, LENGTH_MASK + 1),
+        fronts=fronts,
         soon=np.zeros(power_of_two(2 * st.EVENTS_AT_ONCE * seqs + 64), st.EVENT),
         inbox=zeros(n, i8),
         due=np.full((replicas, int(settings["due_mask"][0]) + 1), st.NONE, i8),
@@ -339,22 +242,39 @@ def grown(state: st.State) -> st.State:
     wanted = {
         "attempts": progress["attempts"] + 1,
         "executions": progress["executions"] + 1,
-        "ledgers": progress["ledgers"] + seqs,
         "heap": progress["heap"] + st.EVENTS_AT_ONCE * seqs + 16,
-        "inbox": progress["executions"] + 1,
         "samples": progress["samples"] + state.settings["replicas"],
         "steps": progress["traced_steps"] + 2,
         "rows": progress["traced_rows"] + 2 * seqs,
     }
     larger = {}
-    for name in GROWN:
+    for name, rows in wanted.items():
         array = getattr(state, name)
-        if int(wanted[name]) >= len(array) > 1:
-            larger[name] = zeros(2 * len(array), array.dtype)
-            larger[name][: len(array)] = array
+        if int(rows) >= len(array) > 1:
+            larger[name] = longer(array, 2 * len(array))
+    if "executions" in larger:
+        rows = len(larger["executions"])
+        larger |= {name: longer(getattr(state, name), rows) for name in OF_EXECUTIONS}
     if progress["linger_tail"] - progress["linger_head"] + state.settings["linger_most"] >= len(state.lingering):
         larger["lingering"] = longer_ring(state.lingering, int(progress["linger_head"]), int(progress["linger_tail"]))
     return state._replace(**larger)
+
+
+def longer(array: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
+    """The array with room for so many rows."""
+    larger = zeros(rows, array.dtype) if array.ndim == 1 else columns(len(array), rows)
+    larger[..., : array.shape[-1]] = array
+    return larger
+
+
+def columns(number: int, rows: int) -> npt.NDArray[np.int64]:
+    """So many columns of zeros, side by side: the second index is the row.
+
+    They do not begin at the same place of a page: the lines of one row would compete for the same places of the cache.
+    """
+    line = 8
+    length = (rows // 512 * 512 + 512) + SKEW_LINES * line
+    return zeros(number * length, np.int64).reshape(number, length)
 
 
 def longer_ring(ring: npt.NDArray[Any], head: int, tail: int) -> npt.NDArray[Any]:

@@ -15,8 +15,9 @@ import pyarrow as pa
 from replay.engine import loop, tables
 from replay.engine import state as st
 from replay.engine.events import ABORT_ARRIVES
+from replay.engine.intake import column
 from replay.engine.kernel import is_compiled
-from replay.engine.setup import column, grown, new_state
+from replay.engine.setup import grown, new_state
 from replay.errors import BadConfig, BadInput, RunFailed
 from replay.policies.knobs import Client, Fleet, Gateway, Policy
 from replay.profiles.profile import EngineSettings, Profile, StepTime

@@ -19,7 +19,7 @@ from numba.np.arrayobj import make_array, populate_array
 
 
 class Slim(types.Type):  # type: ignore[misc]
-    """Of a tuple with names, `whole`. Its own name is short: it is a part of the names of all functions that take it."""
+    """Of a tuple with names, `whole`. Its own name is short, as a part of the names of all functions that take it."""
 
     def __init__(self, whole: Any) -> None:
         self.whole = whole
@@ -29,13 +29,14 @@ class Slim(types.Type):  # type: ignore[misc]
 
 @register_default(Slim)
 class SlimModel(models.StructModel):  # type: ignore[misc]
-    """A pointer for each record; a pointer and a shape for each array."""
+    """A pointer for each record; a pointer and a shape for each array; and where in memory all of it lies, too."""
 
     def __init__(self, manager: Any, slim: Any) -> None:
-        members = []
+        members = [("place", types.voidptr)]
         for name, kind in zip(slim.whole.fields, slim.whole.types, strict=True):
             if isinstance(kind, types.Array):
-                members += [(name, types.CPointer(kind.dtype)), (f"{name} shape", types.UniTuple(types.intp, kind.ndim))]
+                shape = types.UniTuple(types.intp, kind.ndim)
+                members += [(name, types.CPointer(kind.dtype)), (f"{name} shape", shape)]
             else:
                 members.append((name, kind))
         super().__init__(manager, slim, members)
@@ -84,6 +85,54 @@ def slim(_: Any, whole: Any) -> Any:
                 setattr(parts, f"{name} shape", array.shape)
                 value = array.data
             setattr(parts, name, value)
+        place = cgutils.alloca_once(builder, parts._be_type)
+        parts.place = builder.bitcast(place, cgutils.voidptr_t)
+        builder.store(parts._getvalue(), place)
         return parts._getvalue()
 
     return to(whole), code
+
+
+class Place(types.Type):  # type: ignore[misc]
+    """Where a slim state lies in memory."""
+
+    def __init__(self, slim: Slim) -> None:
+        self.slim = slim
+        super().__init__(name=f"place of {slim.name}")
+
+
+@register_default(Place)
+class PlaceModel(models.OpaqueModel):  # type: ignore[misc]
+    """A pointer."""
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def place_of(_: Any, value: Any) -> Any:
+    """Where a slim state lies: what is passed to functions that are called."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return cgutils.create_struct_proxy(value)(context, builder, value=arguments[0]).place
+
+    return Place(value)(value), code
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def slim_at(_: Any, place: Any) -> Any:
+    """The slim state that lies there, read word by word: those that a function does not use are not read."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = context.get_value_type(place.slim)
+        return words(builder, builder.bitcast(arguments[0], kind.as_pointer()))
+
+    return place.slim(place), code
+
+
+def words(builder: Any, pointer: Any) -> Any:
+    """The value at `pointer`, made of its words."""
+    kind = pointer.type.pointee
+    if not hasattr(kind, "elements") or not kind.elements:
+        return builder.load(pointer)
+    value = cgutils.get_null_value(kind)
+    for k in range(len(kind.elements)):
+        value = builder.insert_value(value, words(builder, cgutils.gep_inbounds(builder, pointer, 0, k)), k)
+    return value

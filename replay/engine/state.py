@@ -36,6 +36,13 @@ SHED_NONE, SHED_ATTEMPT, SHED_CALL = 0, 1, 2
 WHOLE, STREAMED, UNKNOWN = 0, 1, 2
 # Why the head of the queue was not admitted: it could have been, no slot is free, not enough blocks are.
 NOT_BLOCKED, BLOCKED_BY_SLOTS, BLOCKED_BY_BLOCKS = 0, 1, 2
+# Rows of `charges`: tokens; femtoseconds in a slot, and nanoseconds when entered; nanoseconds, and blocks times those.
+COMPUTED, COMPUTED_PROMPT, RECOMPUTED = 0, 1, 2
+ATTENDED_PREFILL, ATTENDED_DECODE, MARGINAL, KV_BLOCK = 3, 4, 5, 6
+ORPHAN_PREFILL, ORPHAN_DECODE, RECOMPUTE, POLL_COST, HELD_SLOT = 7, 8, 9, 10, 11
+STRANDED_KV_BLOCK, STRANDED_KV, SALVAGED = 12, 13, 14
+CHARGES = 15
+"""How many rows. Those that few executions have stand together: memory that nobody writes to is not taken."""
 # How an engine notices a cancel.
 PUSH, POLL, ORACLE, NEVER, TIMER, NEXT_TOKEN = 0, 1, 2, 3, 4, 5
 # How the gateway chooses a replica.
@@ -44,6 +51,8 @@ ROUND_ROBIN, LEAST_OUTSTANDING, RANDOM, POWER_OF_TWO, PREFIX_AFFINITY, SESSION =
 DONE, SLICE_ENDED, OUT_OF_ROOM, STUCK = 0, 1, 2, 3
 
 NONE = -1
+LINES = 6
+"""Kinds of events that wait in line."""
 EVENTS_AT_ONCE = 3
 """Events that the end of a step may post for each request in the batch."""
 DISCLOSED = -2
@@ -52,9 +61,9 @@ NO_PRIVATE = 1 << 30
 """Place in a sequence from which on blocks are private: none is."""
 BLANK = 1 << 30
 """State of a block that is not in use under its number."""
-NO_PAGE = 0
-"""Page of the ledger that every execution has before it is admitted: it stays blank."""
 INFINITY = np.inf
+CONTEXT_BITS = 10
+"""What a token of context is charged is counted in 2^-10 femtoseconds, as it is small and multiplied by many tokens."""
 NS, FS = 1e9, 1e15
 
 
@@ -64,16 +73,17 @@ def _record(**fields: str) -> np.dtype[Any]:
 
 
 CALL = _record(
-    f8="arrival patience timeout end first_token think last_cost",
-    i8="content hash_start",
-    i4="session reserve key bucket prompt output priority hash_count attempts attempt hedge delivered_by leaves_tokens "
-    "following",
-    i1="status stream waits retrying",
+    f8="arrival patience timeout end first_token",
+    i4="prompt output attempts attempt hedge delivered_by leaves_tokens following",
+    i1="status stream waits",
 )
 """`patience`: seconds from its arrival until its user leaves; `leaves_tokens`: tokens read until then, 0 for never.
 
-`following` is the next turn of its session, which `waits` for its end and `think` seconds more.
+`following` is the next turn of its session, which `waits` for its end, and for its user to think.
 """
+
+CALL_EXTRA = _record(f8="think last_cost", i4="session reserve key bucket priority", i1="retrying")
+"""What only some policies and engines ask of a call: written where it is not 0."""
 
 ATTEMPT = _record(
     f8="start end first_token",
@@ -82,29 +92,34 @@ ATTEMPT = _record(
 )
 
 EXECUTION = _record(
-    f8="queued admitted first_output end orphaned_at silent_since entered",
-    i8="arrived_in_round held_until held_mark lingering_from priority",
-    i4="call replica prompt output outputs attempts attended connected waiters slot ledger peak next previous child "
-    "lingering promised started",
-    i1="status orphan abort_sent gone doomed held apart refused read look_is_due",
+    f8="queued admitted first_output end",
+    i8="arrived_in_round",
+    i4="call replica prompt output outputs attempts attended connected waiters slot next previous cached preemptions",
+    i1="status orphan abort_sent gone doomed held apart refused read look_is_due silent",
 )
-"""`held`: it waits at the gateway, since it `entered`; `apart`: in the line of retries; `refused`: with which status.
+"""`held`: it waits at the gateway; `apart`: in the line of retries; `refused`: with which status.
 
 `read`: a user may leave when so many of its tokens are read, and while decoding some event looks at it (`look_is_due`);
-`silent_since`: when it was preempted, if it has put out nothing since.
+`silent`: it has put out nothing since it was preempted.
 """
 
-LEDGER = _record(
-    i8="attended_prefill attended_decode orphan_prefill orphan_decode recompute marginal kv_block stranded_kv_block "
-    "stranded_kv computed_prompt computed poll held_slot",
-    i4="cached recomputed preemptions salvaged_tokens",
+EXECUTION_EXTRA = _record(
+    f8="orphaned_at silent_since entered",
+    i8="held_until held_mark lingering_from priority",
+    i4="peak child lingering started",
 )
+"""What only some policies and engines ask of an execution, and what a preemption leaves: written where it is not 0.
+
+`entered`: since when it waits at the gateway; `peak`: the most tokens of it that have been computed.
+"""
 
 SLOT = _record(
     i8="admission pass_no row_mark context_mark group_mark marginal_mark crossed_mark kv_mark_ns stranded_from_ns "
     "offset first_round poll_mark first_counted last_scheduled skipped_even skipped_odd execution computed_from tokens "
     "hits blocks_mark residue run_previous run_next finish_previous finish_next residue_previous residue_next "
-    "blocks filled private_from private_stranded",
+    "blocks filled private_from private_stranded promised peak "
+    "attended_prefill attended_decode marginal kv_block orphan_prefill orphan_decode recompute poll stranded_kv "
+    "recomputed",
     i1="kind",
 )
 """`offset` is the computed tokens of a request; of a decoding one, those less the replica's `clock`.
@@ -115,6 +130,8 @@ computed tokens; `last_scheduled` is the step with the last token of a draining 
 
 Of a request's `blocks`, those before `filled` are hashed, and those from `private_from` on are only counted;
 `private_stranded` sums the times (ns) since which these are stranded.
+
+From `attended_prefill` on: what the request has been charged in this slot. When it leaves, `charges` has it.
 """
 
 FLIGHT = _record(
@@ -137,9 +154,8 @@ before, which is what it is charged as.
 """
 
 REPLICA = _record(
-    f8="wake_at token_carry share_carry context_carry busy_carry gpu_free decode_s kv_token_s mixed_kv_factor "
-    "attention_s chunk_context_s overhead_s sequence_s",
-    i8="clock steps passes admissions context row_total context_total group_total marginal_total held_total busy_ns "
+    f8="wake_at busy_s gpu_free decode_s kv_token_s mixed_kv_factor attention_s chunk_context_s overhead_s sequence_s",
+    i8="clock steps passes admissions context row_total context_total group_total marginal_total held_total "
     "allocated released counter_prompt computed_prompt computed_output preemptions free ring_head ring_tail "
     "step_row step_context step_marginal traced_step lingering rounds max_num_seqs max_tokens chunk_limit watermark "
     "num_blocks table index running decoding prefilling waiting queue_head queue_tail run_head run_tail slots_free "
@@ -168,6 +184,8 @@ STORY = _record(i8="stranded_ns", i4="producer owner")
 """Of a block: who filled it, and since when and by whom it is stranded."""
 
 EVENT = _record(f8="time", i8="order kind argument")
+FRONT = _record(f8="time", i8="order head tail")
+"""Of a line of events: the first one, infinity for none; and its place, and that behind the last."""
 SAMPLE = _record(
     f8="time",
     i8="used_blocks busy_ns computed_prompt computed_output counter_prompt preemptions",
@@ -197,8 +215,8 @@ SETTINGS = _record(
 
 PROGRESS = _record(
     f8="now next_sample lets_go_at answer_s answer_off_s first_token_s first_token_off_s codel_above codel_next",
-    i8="posted steps sampled soon_head soon_tail timers_head timers_tail linger_head linger_tail held_tokens",
-    i4="next_call attempts executions ledgers heap samples traced_steps traced_rows held fresh_head fresh_tail "
+    i8="posted steps sampled soon_head soon_tail linger_head linger_tail held_tokens",
+    i4="first_line next_call attempts executions heap samples traced_steps traced_rows held fresh_head fresh_tail "
     "retry_head retry_tail codel_count codel_last",
     i1="codel_dropping",
 )
@@ -222,7 +240,9 @@ class State(NamedTuple):
     calls: Any
     attempts: Any
     executions: Any
-    ledgers: Any
+    charges: Any  # what each execution was charged, by kind of charge
+    call_extras: Any
+    execution_extras: Any
     replicas: Any
     wakes: Any  # heap of replicas by the time at which they want attention
     slots: Any
@@ -245,13 +265,16 @@ class State(NamedTuple):
     privates: Any  # private blocks, by content
     table: Any  # blocks of each slot
     hits: Any  # scratch: blocks of the prefix found for the head of the queue
+    contents: Any  # of each call: equal numbers where prompts are equal
     hashes: Any  # block keys of the calls that have block hashes
+    hash_ends: Any  # where the block keys of a call end in `hashes`; those of the next one follow
     sent_prefix: Any  # replica that a prompt block was last sent to, by its key
     sent_content: Any  # the same by whole content
     key_execution: Any  # latest execution of a coalescing key
     budgets: Any  # retry buckets: tokens, counts, and what was counted of late (see budgets.py)
     heap: Any
-    timers: Any  # timeouts that wait in line: a ring
+    lines: Any  # events that wait in line, by line: rings
+    fronts: Any  # the first event of each line
     soon: Any  # events caused without delay, in order
     inbox: Any  # aborts that wait for the end of a replica's step
     due: Any  # ring over steps: executions whose cancel is noticed at the end of one

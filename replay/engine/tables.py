@@ -15,6 +15,23 @@ from replay.engine.memory import release, zeros
 from trace_schema.fields import Field, TableSchema
 from trace_schema.results import ATTEMPT_OUTCOMES, CALL_OUTCOMES, EXECUTIONS, REPLICAS, STEPS, TIMELINE
 
+CHARGES = {
+    "computed_prompt_tokens": st.COMPUTED_PROMPT,
+    "recomputed_tokens": st.RECOMPUTED,
+    "attended_prefill_ns": st.ATTENDED_PREFILL,
+    "attended_decode_ns": st.ATTENDED_DECODE,
+    "orphan_prefill_ns": st.ORPHAN_PREFILL,
+    "orphan_decode_ns": st.ORPHAN_DECODE,
+    "recompute_ns": st.RECOMPUTE,
+    "poll_ns": st.POLL_COST,
+    "held_slot_ns": st.HELD_SLOT,
+    "marginal_ns": st.MARGINAL,
+    "kv_block_ns": st.KV_BLOCK,
+    "stranded_kv_block_ns": st.STRANDED_KV_BLOCK,
+    "stranded_kv_ns": st.STRANDED_KV,
+    "salvaged_ns": st.SALVAGED,
+}
+"""Columns of EXECUTIONS that a run writes itself, and their rows in `State.charges`."""
 ROWS_AT_ONCE = 65_536
 """Rows that are written before the records that they came from are given back."""
 LINE, SKEW_LINES = 64, 5
@@ -28,16 +45,19 @@ Words = Sequence[str | None]
 class Sheet:
     """The columns of a table of `rows` rows, all zeros, to be written in compiled code; then an Arrow table over them.
 
-    `words` are the words of each text column.
+    `words` are the words of each text column, `written` the columns that are there already.
     """
 
-    def __init__(self, schema: TableSchema, rows: int, words: Mapping[str, Words]) -> None:
-        self.schema, self.rows = schema, rows
-        sizes = {name: size for field in schema.fields for name, size in sizes_of(field, rows)}
+    def __init__(
+        self, schema: TableSchema, rows: int, words: Mapping[str, Words], written: Mapping[str, Array] | None = None
+    ) -> None:
+        self.schema, self.rows, self.written = schema, rows, written or {}
+        fields = [field for field in schema.fields if field.name not in self.written]
+        sizes = {name: size for field in fields for name, size in sizes_of(field, rows)}
         starts = np.cumsum([0] + [size // LINE * LINE + (1 + SKEW_LINES) * LINE for size in sizes.values()])
         memory = zeros(int(starts[-1]), np.uint8)
         self.buffers = {name: memory[at : at + n] for (name, n), at in zip(sizes.items(), starts[:-1], strict=True)}
-        self.columns = {field.name: self.column(field, words.get(field.name, ())) for field in schema.fields}
+        self.columns = {field.name: self.column(field, words.get(field.name, ())) for field in fields}
 
     def column(self, field: Field, words: Words) -> Any:
         """A column as the kernels take it."""
@@ -60,6 +80,8 @@ class Sheet:
 
     def array(self, field: Field) -> pa.Array:
         """A column as Arrow takes it; without bits of validity where nothing is null."""
+        if field.name in self.written:
+            return pa.Array.from_buffers(field.type, self.rows, [None, pa.py_buffer(self.written[field.name])])
         data = [pa.py_buffer(self.buffers[field.name])]
         if field.type == pa.string():
             ends = self.columns[field.name].ends
@@ -119,25 +141,15 @@ def executions_table(state: st.State, ids: Array, fates: Array) -> pa.Table:
     The executions of `state` are gone afterwards.
     """
     rows = int(state.progress["executions"])
-    sheet = Sheet(EXECUTIONS, rows, {"ended": cols.ENDED, "fate": cols.FATE})
+    if state.settings["caching"]:
+        cols.price_salvage(state.charges, rows)
+    charges = {name: state.charges[row, :rows] for name, row in CHARGES.items()}
+    sheet = Sheet(EXECUTIONS, rows, {"ended": cols.ENDED, "fate": cols.FATE}, charges)
     to = cols.ExecutionColumns(**sheet.columns)
-    parts = in_parts(rows)
-    for (first, end), pages in zip(parts, pages_done(state.executions["ledger"], parts), strict=True):
-        cols.write_executions(state.executions, state.ledgers, state.calls, ids, fates, first, end, to)
+    for first, end in in_parts(rows):
+        cols.write_executions(state.executions, state.calls, ids, fates, first, end, to)
         release(state.executions, first, end)
-        release(state.ledgers, 0, pages)
     return sheet.table()
-
-
-def pages_done(pages: Array, parts: Sequence[tuple[int, int]]) -> list[int]:
-    """For each of `parts` of the executions, the first page of the ledger that a later one has; `pages` is whose."""
-    done: list[int] = []
-    later = int(np.iinfo(pages.dtype).max)
-    for first, end in reversed(parts):
-        done.append(later)
-        part = pages[first:end]
-        later = min(later, int(part[part != st.NO_PAGE].min(initial=later)))
-    return done[::-1]
 
 
 def call_outcomes(state: st.State, ids: Array, idle_s: Array, travel_s: float) -> pa.Table:
@@ -179,7 +191,7 @@ def replicas_table(state: st.State, end_s: float) -> pa.Table:
         replica=replicas["index"],
         end_s=np.full(len(replicas), end_s),
         steps=replicas["steps"],
-        busy_ns=replicas["busy_ns"],
+        busy_ns=np.round(replicas["busy_s"] * st.NS).astype(np.int64),
         allocated_blocks=replicas["allocated"],
         released_blocks=replicas["released"],
         counter_prompt_tokens=replicas["counter_prompt"],
@@ -231,7 +243,7 @@ def golden_outcome(state: st.State, requests: Array) -> pa.Table:
     executions = state.executions[: state.progress["executions"]]
     order = np.argsort(requests, kind="stable")
     executions = executions[order]
-    pages = state.ledgers.take(executions["ledger"])
+    charges = state.charges[:, : len(executions)][:, order]
 
     def instant(name: str) -> pa.Array:
         values = executions[name]
@@ -244,10 +256,10 @@ def golden_outcome(state: st.State, requests: Array) -> pa.Table:
             "first_token": instant("first_output"),
             "finished": instant("end"),
             "status": names(executions["status"], (None, None, "length", "abort")),
-            "computed_prompt_tokens": pages["computed_prompt"],
-            "computed_tokens": pages["computed"],
-            "cached_prompt_tokens": pages["cached"].astype(np.int64),
-            "preemptions": pages["preemptions"].astype(np.int64),
+            "computed_prompt_tokens": charges[st.COMPUTED_PROMPT],
+            "computed_tokens": charges[st.COMPUTED],
+            "cached_prompt_tokens": executions["cached"].astype(np.int64),
+            "preemptions": executions["preemptions"].astype(np.int64),
             "output_tokens": executions["outputs"].astype(np.int64),
         }
     )

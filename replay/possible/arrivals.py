@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from replay.engine import state as st
-from replay.engine.setup import column, sessions
+from replay.engine.intake import column, sessions
 
 
 class Arrivals(NamedTuple):

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from replay.engine import state as st
-from replay.engine.setup import column, new_state
+from replay.engine.intake import column
+from replay.engine.setup import new_state
 from replay.engine.simulate import idle_e2e_s
 from replay.policies.knobs import Policy
 from replay.possible.arrivals import Arrivals, arrivals_of

@@ -14,9 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from replay.engine import state
-from replay.engine.identity import BlockKeys, block_keys, content_keys
-from replay.engine.setup import agreed, call_array, coalescing_keys
-from replay.policies.knobs import Policy
+from replay.engine.identity import BlockKeys, block_keys, content_keys, numbered
+from replay.engine.intake import call_records, coalescing_keys
+from replay.engine.setup import agreed
+from replay.policies.knobs import Client
 from replay.possible.prices import Prices
 from replay.profiles.profile import EngineSettings, Profile
 
@@ -95,17 +96,17 @@ def needs_of(calls: pa.Table, engines: list[Profile], earliest_s: Floats) -> Nee
     engine = agreed(engines)
     caching = engine.prefix_caching
     keys = block_keys(calls, engine.block_size) if caching else content_keys(calls.num_rows)
-    array = call_array(calls, Policy(name="any"), engine, keys)
+    array, contents = call_records(calls, Client(), engine), numbered(calls["content_id"])
     order = np.argsort(earliest_s, kind="stable")
     back = np.argsort(order, kind="stable")
-    first, count, same = groups(array[order], response_keys(calls)[order])
+    first, count, same = groups(array[order], contents[order], response_keys(calls)[order])
     first_of, shared_by, alike = order[first][back], count[back], same[back]
     prompt, outputs = array["prompt"].astype(np.int64), array["output"].astype(np.int64) - 1
     largest = max(p.engine.max_num_batched_tokens for p in engines)
     hittable = (prompt - 1) // engine.block_size * engine.block_size
     cached, lonely = np.zeros_like(prompt), np.ones(len(prompt), bool)
     if caching:
-        known, alone = shared_blocks(array[order], keys, order, hittable[order], engine)
+        known, alone = shared_blocks(contents[order], keys, order, hittable[order], engine)
         # An execution may be that of any call that shares it: where prompts differ, only what no cache holds counts.
         cached, lonely = np.where(alike, known[back], hittable), alone[back]
     fresh = prompt - cached
@@ -141,25 +142,25 @@ def response_keys(calls: pa.Table) -> Ints:
     return np.asarray(connected_components(edges, directed=False)[1], dtype=np.int64)[by_content]
 
 
-def groups(array: npt.NDArray[Any], keys: Ints) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+def groups(array: npt.NDArray[Any], contents: Ints, keys: Ints) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
     """For each call: the first with its key, how many have it, and whether all of those ask the same."""
     _, first, group, count = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
     same = np.ones(len(first), bool)
-    for name in ("content", "prompt", "output"):
-        np.logical_and.at(same, group, array[name] == array[name][first][group])
+    for values in (contents, array["prompt"], array["output"]):
+        np.logical_and.at(same, group, values == values[first][group])
     return first[group].astype(np.int64), count[group].astype(np.int64), same[group]
 
 
 def shared_blocks(
-    array: npt.NDArray[Any], keys: BlockKeys, rows: Ints, hittable: Ints, engine: EngineSettings
+    contents: Ints, keys: BlockKeys, rows: Ints, hittable: Ints, engine: EngineSettings
 ) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """Prompt tokens of each call in full blocks that a call before it has as well; and whether no later one has any.
 
-    `array` is in the order of earliest arrival, `rows` where its calls stand in `keys`, `hittable` what a cache may
+    `contents` are in the order of earliest arrival, `rows` where its calls stand in `keys`, `hittable` what a cache may
     hold of each prompt: all full blocks, but never its last token. Chained blocks are known up to some place, and not
     beyond.
     """
-    n = len(array)
+    n = len(contents)
     number = keys.number[rows]
     callers = np.repeat(np.arange(n), number)
     place = np.arange(len(callers)) - np.repeat(np.cumsum(number) - number, number)
@@ -170,9 +171,7 @@ def shared_blocks(
     last_holder[used] = callers
     hashed = np.bincount(callers[first_holder[used] < callers], minlength=n) * engine.block_size
     later = np.bincount(callers[last_holder[used] > callers], minlength=n) > 0
-    _, first_with, content, times = np.unique(
-        array["content"], return_index=True, return_inverse=True, return_counts=True
-    )
+    _, first_with, content, times = np.unique(contents, return_index=True, return_inverse=True, return_counts=True)
     repeats = first_with[content] < np.arange(n)  # all blocks of such a prompt are known, with a hash or without
     return np.where(repeats, hittable, np.minimum(hashed, hittable)), ~later & (times[content] == 1)
 

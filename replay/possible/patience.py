@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from replay.engine.setup import column, timeouts
+from replay.engine.intake import column, timeouts
 from replay.engine.state import UNKNOWN, WHOLE
 from replay.policies.knobs import Client, Policy
 

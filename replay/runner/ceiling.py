@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from queries.blank import TABLES
 from replay.censoring import Drawn
-from replay.engine.setup import timeouts
+from replay.engine.intake import timeouts
 from replay.phases import Phase
 from replay.policies.knobs import Policy
 from replay.possible import Possible, arrivals_of, most_calls

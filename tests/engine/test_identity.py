@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from replay.engine.identity import block_keys, numbered
-from replay.engine.setup import coalescing_keys
+from replay.engine.intake import coalescing_keys
 from replay.errors import BadInput
 
 Identity = tuple[int, int]

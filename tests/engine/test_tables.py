@@ -45,7 +45,8 @@ def random_state(seed: int, calls: int, executions: int, attempts: int) -> st.St
         calls=random_records(rng, calls, st.CALL),
         attempts=random_records(rng, attempts + spare, st.ATTEMPT),
         executions=random_records(rng, executions + spare, st.EXECUTION),
-        ledgers=random_records(rng, executions + spare, st.LEDGER),
+        charges=rng.integers(0, 10**10, (st.CHARGES, executions + spare)),
+        settings={"caching": True},
         progress=np.zeros(1, st.PROGRESS)[0],
     )
     state.progress["attempts"], state.progress["executions"] = attempts, executions
@@ -64,11 +65,8 @@ def random_state(seed: int, calls: int, executions: int, attempts: int) -> st.St
         state.attempts["status"] = st.REJECTED
     state.executions["call"] = rng.integers(0, calls, len(state.executions))
     state.executions["status"] = rng.integers(0, 4, len(state.executions))
-    near = np.arange(len(state.executions)) + rng.integers(-3, 4, len(state.executions))
-    state.executions["ledger"] = np.clip(near, 0, len(state.ledgers) - 1)
-    state.ledgers["salvaged_tokens"] //= 100
-    state.ledgers["computed_prompt"] = rng.integers(0, 200, len(state.ledgers))
-    state.ledgers[st.NO_PAGE] = np.zeros(1, st.LEDGER)[0]
+    state.charges[st.SALVAGED] = rng.integers(0, 100, len(state.executions))
+    state.charges[st.COMPUTED_PROMPT] = rng.integers(0, 200, len(state.executions))
     return state
 
 
@@ -153,12 +151,11 @@ def plain_fates(state: st.State) -> list[str]:
 
 def plain_executions(state: st.State, ids: Array) -> pa.Table:
     x = state.executions[: state.progress["executions"]]
-    page = state.ledgers[x["ledger"]]
-    ns = {name: (page[name] + 500_000) // 1_000_000 for name in st.LEDGER.names or ()}
-    computed = np.maximum(page["computed_prompt"], 1)
-    share = np.minimum(page["salvaged_tokens"], computed) / computed
+    charged = state.charges[:, : len(x)]
+    computed = np.maximum(charged[st.COMPUTED_PROMPT], 1)
+    share = np.minimum(charged[st.SALVAGED], computed) / computed
     ended = spelt(x["status"], "running_at_end", "running_at_end", "finished", "aborted")
-    ended[(x["status"] == st.ABORTED) & (x["ledger"] == st.NO_PAGE)] = "never_admitted"
+    ended[(x["status"] == st.ABORTED) & np.isinf(x["admitted"])] = "never_admitted"
     columns = {
         "execution_id": np.arange(len(x)),
         "call_id": ids[x["call"]],
@@ -171,20 +168,13 @@ def plain_executions(state: st.State, ids: Array) -> pa.Table:
         "ended": ended,
         "fate": np.array(plain_fates(state), dtype=object),
         "prompt_tokens": x["prompt"],
-        "cached_prompt_tokens": page["cached"],
-        "computed_prompt_tokens": page["computed_prompt"],
+        "cached_prompt_tokens": x["cached"],
         "computed_output_tokens": x["outputs"],
-        "recomputed_tokens": page["recomputed"],
-        "preemptions": page["preemptions"],
-        "kv_block_ns": page["kv_block"],
-        "stranded_kv_block_ns": page["stranded_kv_block"],
-        "stranded_kv_ns": page["stranded_kv"],
-        "salvaged_ns": ((ns["attended_prefill"] + ns["orphan_prefill"]) * share).astype(np.int64),
+        "preemptions": x["preemptions"],
     }
-    for name in ("attended_prefill", "attended_decode", "orphan_prefill", "orphan_decode"):
-        columns[f"{name}_ns"] = ns[name]
-    for name in ("recompute", "poll", "held_slot", "marginal"):
-        columns[f"{name}_ns"] = ns[name]
+    columns |= {name: charged[row] for name, row in tables.CHARGES.items()}
+    prefill = charged[st.ATTENDED_PREFILL] + charged[st.ORPHAN_PREFILL]
+    columns["salvaged_ns"] = (prefill * share).astype(np.int64)
     return plain_table(EXECUTIONS, columns)
 
 

@@ -1,0 +1,65 @@
+"""Events that wait in line: most come after the same delay as others of their kind, and so in the order of posting.
+
+Each such kind has a line, a ring of events. One that would happen before the last in its line goes to the heap, as does
+one for which the line has no room. `fronts` has the time and the order of the first in each line, and `first_line` says
+which of those is the earliest.
+"""
+
+from __future__ import annotations
+
+from replay.engine.kernel import hot, number
+from replay.engine.state import INFINITY, LINES, State
+
+LENGTH_MASK = number((1 << 16) - 1)
+"""One less than the most events in a line."""
+
+
+@hot
+def stands_in_line(S: State, line: int, time: float, order: int, kind: int, argument: int) -> bool:
+    """Put an event in a line, if it comes after the last one there; False if it needs a place in the heap."""
+    front = S.fronts[line]
+    if front.tail > front.head:
+        last = S.lines[line, (front.tail - 1) & LENGTH_MASK]
+        full = front.tail - front.head > LENGTH_MASK
+        if full or time < last.time or (time == last.time and order < last.order):
+            return False
+    else:
+        front.head = 0
+        front.tail = 0
+        front.time = time
+        front.order = order
+        if comes_before(S, line, S.progress.first_line):
+            S.progress.first_line = line
+    event = S.lines[line, front.tail & LENGTH_MASK]
+    event.time = time
+    event.order = order
+    event.kind = kind
+    event.argument = argument
+    front.tail += 1
+    return True
+
+
+@hot
+def comes_before(S: State, a: int, b: int) -> bool:
+    """Whether the first event of line `a` happens before that of line `b`."""
+    one = S.fronts[a]
+    other = S.fronts[b]
+    return one.time < other.time or (one.time == other.time and one.order < other.order)
+
+
+@hot
+def leave_line(S: State, line: int) -> None:
+    """The first event of a line is over."""
+    front = S.fronts[line]
+    front.head += 1
+    if front.head < front.tail:
+        first = S.lines[line, front.head & LENGTH_MASK]
+        front.time = first.time
+        front.order = first.order
+    else:
+        front.time = INFINITY
+    found = 0
+    for other in range(1, LINES):
+        if comes_before(S, other, found):
+            found = other
+    S.progress.first_line = found
