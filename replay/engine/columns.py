@@ -1,7 +1,7 @@
 """The rows of the result tables, column by column, from the records of a run: one pass over the records of each table.
 
-Columns are all zeros to begin with. They lie as Arrow has them: values side by side, validity and truth as bits, words
-as letters and where they end.
+Columns are all zeros to begin with. They lie as Arrow has them: values side by side, truth as bits, words as letters and
+where they end. An instant that never came is infinite, and a number that there is not is below 0: see `tables.Sheet`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from replay.engine.kernel import entry, hot
+from replay.engine.letters import copy_letters
 from replay.engine.state import (
     ABORTED,
     ATTENDED_PREFILL,
@@ -36,81 +37,69 @@ ENDED = ("running_at_end", "finished", "aborted", "never_admitted")
 FATE = ("lost", "delivered", "user_cancelled_stream", "duplicate", "running_at_end")
 RUNNING_AT_END, ENDED_FINISHED, ENDED_ABORTED, NEVER_ADMITTED = 0, 1, 2, 3
 LOST, FATE_DELIVERED, USER_CANCELLED_STREAM, DUPLICATE, FATE_RUNNING = 0, 1, 2, 3, 4
-LETTERS_MAX = 24
-"""Room for the longest word. All of it is copied, and the next word is written over what is too much."""
-
-
-class Column(NamedTuple):
-    """Numbers, and a bit for each that is not null."""
-
-    values: Any
-    valid: Any
 
 
 class Words(NamedTuple):
-    """Text: word i ends at `ends[i + 1]` of `letters`; a bit for each that is not null.
+    """Text: word i ends at `ends[i + 1]` of `letters`.
 
-    `spelling` and `lengths` are the words that there are, by code; a length of -1 is null.
+    `spelling` and `lengths` are the words that there are, by code; a length of -1 is null, and a null has no letters.
     """
 
     ends: Any
     letters: Any
-    valid: Any
     spelling: Any
     lengths: Any
 
 
 class CallColumns(NamedTuple):
-    """Columns of CALL_OUTCOMES."""
+    """Columns of CALL_OUTCOMES, but for those that are there already."""
 
-    call_id: Column
-    arrival_s: Column
-    prompt_tokens: Column
-    output_tokens: Column
-    client_timeout_s: Column
-    user_cancel_s: Column
-    user_cancel_tokens: Column
-    idle_e2e_s: Column
+    arrival_s: Any
+    prompt_tokens: Any
+    output_tokens: Any
+    client_timeout_s: Any
+    user_cancel_s: Any
+    user_cancel_tokens: Any
     eligible: Any
     outcome: Words
     reason: Words
-    first_token_s: Column
-    end_s: Column
-    attempts: Column
-    delivered_execution_id: Column
+    first_token_s: Any
+    end_s: Any
+    attempts: Any
+    delivered_execution_id: Any
 
 
 class AttemptColumns(NamedTuple):
     """Columns of ATTEMPT_OUTCOMES."""
 
-    attempt_id: Column
-    call_id: Column
-    attempt: Column
-    execution_id: Column
+    attempt_id: Any
+    call_id: Any
+    attempt: Any
+    execution_id: Any
     joined: Any
-    start_s: Column
-    first_token_s: Column
-    end_s: Column
+    start_s: Any
+    first_token_s: Any
+    end_s: Any
     outcome: Words
 
 
 class ExecutionColumns(NamedTuple):
     """Columns of EXECUTIONS, but for those that are charges."""
 
-    execution_id: Column
-    call_id: Column
-    replica: Column
-    attempts: Column
-    queued_s: Column
-    admitted_s: Column
-    first_output_s: Column
-    end_s: Column
+    execution_id: Any
+    call_id: Any
+    replica: Any
+    attempts: Any
+    queued_s: Any
+    admitted_s: Any
+    first_output_s: Any
+    end_s: Any
     ended: Words
     fate: Words
-    prompt_tokens: Column
-    cached_prompt_tokens: Column
-    computed_output_tokens: Column
-    preemptions: Column
+    prompt_tokens: Any
+    cached_prompt_tokens: Any
+    computed_output_tokens: Any
+    preemptions: Any
 
 
 @hot
@@ -120,32 +109,17 @@ def mark(bits: Any, i: int, holds: bool) -> None:
 
 
 @hot
-def put_time(column: Column, i: int, time: float) -> None:
-    """An instant or a duration; infinity is null."""
-    column.values[i] = time
-    mark(column.valid, i, time < INFINITY)
-
-
-@hot
-def put_id(column: Column, i: int, number: int) -> None:
-    """A number that is null below 0."""
-    column.values[i] = number
-    mark(column.valid, i, number >= 0)
-
-
-@hot
-def put_seldom(column: Column, i: int, number: int) -> None:
+def put_seldom(column: Any, i: int, number: int) -> None:
     """A number that is 0 in most rows: those are left as they are, and their memory untouched."""
     if number != 0:
-        column.values[i] = number
+        column[i] = number
 
 
 @hot
 def put_word(words: Words, i: int, code: int) -> None:
     """The word for `code`."""
     at = words.ends[i]
-    for k in range(LETTERS_MAX):
-        words.letters[at + k] = words.spelling[code, k]
+    copy_letters(words.letters, at, words.spelling, code)
     words.ends[i + 1] = at + words.lengths[code]
 
 
@@ -156,33 +130,34 @@ def put_word_or_null(words: Words, i: int, code: int) -> None:
         words.ends[i + 1] = words.ends[i]
     else:
         put_word(words, i, code)
-        mark(words.valid, i, True)
 
 
 @entry
-def write_calls(calls: Any, ids: Any, idle_s: Any, travel_s: float, first: int, end: int, to: CallColumns) -> None:
-    """Rows `first` to `end` of CALL_OUTCOMES. `idle_s`: time of each call on an idle replica, without `travel_s`."""
+def write_calls(calls: Any, idle_s: Any, travel_s: float, first: int, end: int, to: CallColumns) -> None:
+    """Rows `first` to `end` of CALL_OUTCOMES.
+
+    `idle_s` is the time of each call on an idle replica, and becomes `idle_e2e_s`: `travel_s` more, or infinity.
+    """
     for c in range(first, end):
         call = calls[c]
         patience = call.patience
         reads_all = call.leaves_tokens <= 0 or call.leaves_tokens >= call.output or call.stream != STREAMED
         too_long = call.status == TOO_LONG
-        idle = INFINITY if too_long else idle_s[c] + travel_s
-        to.call_id.values[c] = ids[c]
-        to.arrival_s.values[c] = call.arrival
-        to.prompt_tokens.values[c] = call.prompt
-        to.output_tokens.values[c] = call.output
-        put_time(to.client_timeout_s, c, call.timeout)
-        put_time(to.user_cancel_s, c, patience)
-        put_id(to.user_cancel_tokens, c, call.leaves_tokens if call.leaves_tokens > 0 else NONE)
-        put_time(to.idle_e2e_s, c, idle)
-        mark(to.eligible, c, patience > idle_s[c] + travel_s and reads_all and not too_long)
+        idle = idle_s[c] + travel_s
+        idle_s[c] = INFINITY if too_long else idle
+        to.arrival_s[c] = call.arrival
+        to.prompt_tokens[c] = call.prompt
+        to.output_tokens[c] = call.output
+        to.client_timeout_s[c] = call.timeout
+        to.user_cancel_s[c] = patience
+        to.user_cancel_tokens[c] = call.leaves_tokens if call.leaves_tokens > 0 else NONE
+        mark(to.eligible, c, patience > idle and reads_all and not too_long)
         put_word(to.outcome, c, call.status)
         put_word_or_null(to.reason, c, call.status)
-        put_time(to.first_token_s, c, call.first_token)
-        put_time(to.end_s, c, call.end)
-        to.attempts.values[c] = call.attempts
-        put_id(to.delivered_execution_id, c, call.delivered_by)
+        to.first_token_s[c] = call.first_token
+        to.end_s[c] = call.end
+        to.attempts[c] = call.attempts
+        to.delivered_execution_id[c] = call.delivered_by
 
 
 @entry
@@ -191,14 +166,14 @@ def write_attempts(attempts: Any, calls: Any, ids: Any, fates: Any, first: int, 
     for a in range(first, end):
         attempt = attempts[a]
         x = attempt.execution
-        to.attempt_id.values[a] = a
-        to.call_id.values[a] = ids[attempt.call]
-        to.attempt.values[a] = attempt.number
-        put_id(to.execution_id, a, x)
+        to.attempt_id[a] = a
+        to.call_id[a] = ids[attempt.call]
+        to.attempt[a] = attempt.number
+        to.execution_id[a] = x
         mark(to.joined, a, attempt.joined != 0)
-        to.start_s.values[a] = attempt.start
-        put_time(to.first_token_s, a, attempt.first_token)
-        put_time(to.end_s, a, attempt.end)
+        to.start_s[a] = attempt.start
+        to.first_token_s[a] = attempt.first_token
+        to.end_s[a] = attempt.end
         put_word(to.outcome, a, attempt.status)
         if attempt.status == OK:
             fates[x] = FATE_DELIVERED
@@ -238,19 +213,19 @@ def write_executions(executions: Any, calls: Any, ids: Any, fates: Any, first: i
     """Rows `first` to `end` of EXECUTIONS, but for the charges. `fates`: what `write_attempts` has decided."""
     for x in range(first, end):
         execution = executions[x]
-        to.execution_id.values[x] = x
-        to.call_id.values[x] = ids[execution.call]
-        put_id(to.replica, x, execution.replica)
-        to.attempts.values[x] = execution.attempts
-        put_time(to.queued_s, x, execution.queued)
-        put_time(to.admitted_s, x, execution.admitted)
-        put_time(to.first_output_s, x, execution.first_output)
-        put_time(to.end_s, x, execution.end)
+        to.execution_id[x] = x
+        to.call_id[x] = ids[execution.call]
+        to.replica[x] = execution.replica
+        to.attempts[x] = execution.attempts
+        to.queued_s[x] = execution.queued
+        to.admitted_s[x] = execution.admitted
+        to.first_output_s[x] = execution.first_output
+        to.end_s[x] = execution.end
         put_word(to.ended, x, ended_of(execution))
         put_word(to.fate, x, fate_of(execution, calls[execution.call], fates[x]))
-        to.prompt_tokens.values[x] = execution.prompt
+        to.prompt_tokens[x] = execution.prompt
         put_seldom(to.cached_prompt_tokens, x, execution.cached)
-        to.computed_output_tokens.values[x] = execution.outputs
+        to.computed_output_tokens[x] = execution.outputs
         put_seldom(to.preemptions, x, execution.preemptions)
 
 

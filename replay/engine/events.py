@@ -91,6 +91,7 @@ def post_at(S: State, time: float, kind: int, argument: int) -> None:
 @hot
 def post_in_place(S: State, time: float, kind: int, argument: int, place: int) -> None:
     """`kind` happens to `argument` at `time`, and has this place among others of its priority at that time."""
+    S.progress.outside = min(S.progress.outside, time)
     order = (priority_of(kind) << PRIORITY_SHIFT) + place
     line = line_of(kind)
     if line != NONE and stands_in_line(S, line, time, order, kind, argument):

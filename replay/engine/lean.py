@@ -4,6 +4,9 @@ Numba optimizes and emits each function by itself and then again inside every ca
 called by nothing but each other, so that for them this is half of the time to compile. While an entry is compiled, they
 are only linked into their callers, and all of it is optimized once, at the entry.
 
+An inner function is compiled once, with 64 bits for each integer that it is given: callers have fields of all sizes, and
+constants, for each of which numba would compile it again.
+
 Loops are neither unrolled nor made into vector code: those of a scheduler turn a few times and branch, so that it would
 be for nothing. Python's garbage collector waits: what is alive while numba compiles stays so until it has.
 
@@ -20,7 +23,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import llvmlite.binding as llvm
-import numba.core.codegen as codegen
+from numba.core import codegen, dispatcher, types
 from numba.cpython import slicing
 
 INNER: set[str] = set()
@@ -82,6 +85,21 @@ def as_it_is(_: Any) -> Any:
     return index
 
 
+def one_kind_of_integer(get_template: Any) -> Any:
+    """`get_call_template` that gives an inner function 64 bits for each integer, whatever the caller has."""
+
+    def wide(kind: Any) -> Any:
+        kind = types.unliteral(kind)
+        return types.int64 if isinstance(kind, types.Integer) and kind.signed else kind
+
+    def template(function: Any, arguments: Any, keywords: Any) -> Any:
+        if function.py_func.__qualname__ in INNER:
+            arguments = tuple(map(wide, arguments))
+        return get_template(function, arguments, keywords)
+
+    return template
+
+
 def plain_loops(_: Any) -> Any:
     """`create_pass_builder` for code whose loops stay as they are."""
 
@@ -94,6 +112,7 @@ def plain_loops(_: Any) -> Any:
 
 
 PATCHED = (
+    (dispatcher, "_DispatcherBase", "get_call_template", one_kind_of_integer),
     (codegen, "JITCodeLibrary", "finalize", link_only),
     (codegen, "JITCodeLibrary", "get_pointer_to_function", no_pointer),
     (codegen, "JITCPUCodegen", "set_env", if_emitted),

@@ -267,22 +267,19 @@ def shared_rates(S: State, rep: Replica, rows: int, tokens: int) -> tuple[int, i
 
 
 @hot
-def context_rate(rep: Replica, mixed: bool) -> int:
-    """What a step charges a token of context, in 2^-CONTEXT_BITS fs."""
-    rate = rep.kv_token_s * FS * (1 << CONTEXT_BITS)
-    if mixed:
-        rate *= rep.mixed_kv_factor
-    return math.floor(rate + 0.5)
+def own_fs(rep: Replica) -> int:
+    """What a decoding row causes itself, but for its context."""
+    return math.floor((rep.decode_s + rep.sequence_s) * FS + 0.5)
 
 
 @hot
-def group_charges(S: State, rep: Replica, rows: int, tokens: int) -> tuple[int, int]:
-    """What a decoding row causes itself but for its context, and the marginal charge of one (fs)."""
-    own = rep.decode_s + rep.sequence_s
-    marginal = S.step_seconds[rep.table, tokens] - S.step_seconds[rep.table, tokens - 1] + own
+def marginal_fs(S: State, rep: Replica, rows: int, tokens: int) -> int:
+    """By how much a step of so many rows and tokens would be shorter without one that decodes, but for its context."""
+    marginal = S.step_seconds[rep.table, tokens] - S.step_seconds[rep.table, tokens - 1]
+    marginal += rep.decode_s + rep.sequence_s
     if rows == 1:
         marginal += rep.overhead_s
-    return math.floor(own * FS + 0.5), math.floor(marginal * FS + 0.5)
+    return math.floor(marginal * FS + 0.5)
 
 
 @hot
@@ -296,32 +293,33 @@ def post_step(
     """
     rows = decoding + chunks + held
     token_fs, share_fs = shared_rates(S, rep, rows, tokens)
-    own_fs, marginal_fs = group_charges(S, rep, rows, tokens)
+    row_fs = token_fs + share_fs + own_fs(rep)
     kv_fs = rep.kv_token_s * FS
     if mixed:
         kv_fs *= rep.mixed_kv_factor
     if held > 0:
-        rep.held_total += token_fs + share_fs + own_fs
+        rep.held_total += row_fs
     if decoding > 0:
-        post_decoding(rep, 1, token_fs + share_fs + own_fs, context_rate(rep, mixed), marginal_fs)
+        rate = rep.mixed_context_rate if mixed else rep.context_rate
+        post_decoding(rep, 1, row_fs, rate, marginal_fs(S, rep, rows, tokens))
     for k in range(chunks):
         charge_chunk(S, rep, S.chunks[k], token_fs, share_fs, kv_fs, tokens, rows)
     rep.busy_s += duration
 
 
 @hot
-def post_decoding(rep: Replica, steps: int, row_fs: int, context: int, marginal_fs: int) -> None:
+def post_decoding(rep: Replica, steps: int, row_fs: int, context: int, marginal: int) -> None:
     """Advance the running totals of the decoding group by `steps` equal steps, the last of which ends at its clock.
 
-    A step charges a row `row_fs`, and each token of its context `context` (2^-CONTEXT_BITS fs).
+    A step charges a row `row_fs`, and each token of its context `context` (2^-CONTEXT_BITS fs); `marginal`: see there.
     """
     rep.step_row = row_fs
     rep.step_context = context
-    rep.step_marginal = marginal_fs
+    rep.step_marginal = marginal
     rep.row_total += steps * row_fs
     rep.context_total += steps * context
     rep.group_total += context * (steps * rep.clock - steps * (steps - 1) // 2)
-    rep.marginal_total += steps * marginal_fs
+    rep.marginal_total += steps * marginal
 
 
 @hot

@@ -179,7 +179,7 @@ def start_step(S: State, rep: Replica) -> bool:
         else:
             go_idle(S, rep)
         return True
-    horizon = next_outside(S)
+    horizon = S.progress.outside
     if S.settings.reaches_out:
         horizon = min(horizon, others_wake(S))
     coast(S, rep, horizon)
@@ -331,6 +331,17 @@ def call_is_taken(S: State) -> None:
 
 
 @hot
+def remove(S: State, source: int) -> None:
+    """The earliest event is taken from where it came from."""
+    if source == FROM_LINE:
+        leave_line(S, S.progress.first_line)
+    elif source == FROM_HEAP:
+        drop_top(S)
+    elif source == FROM_TRACE:
+        call_is_taken(S)
+
+
+@hot
 def let_happen(S: State, kind: int, argument: int) -> bool:
     """Let an event happen, and then whatever it causes without delay; False when a replica is stuck."""
     while True:
@@ -347,23 +358,25 @@ def let_happen(S: State, kind: int, argument: int) -> bool:
 @cold
 def run_slice(S: State, events_max: int) -> int:
     """Run until the end, or for `events_max` events, or until an array is full; says which (state.DONE, ...)."""
+    S.progress.outside = next_outside(S)
     for _ in range(events_max):
         if not has_room(S):
             return OUT_OF_ROOM
-        time, kind, argument, source = earliest(S)
-        if time == INFINITY or time > S.settings.until:
-            return DONE
-        if S.progress.next_sample <= time:
-            S.progress.now = S.progress.next_sample
-            take_sample(S)
-            continue
+        argument = int(S.wakes[0])
+        kind = S.replicas[argument].wake_kind
+        time = S.replicas[argument].wake_at
+        if time >= S.progress.outside:
+            time, kind, argument, source = earliest(S)
+            if time == INFINITY or time > S.settings.until:
+                return DONE
+            if S.progress.next_sample <= time:
+                S.progress.now = S.progress.next_sample
+                take_sample(S)
+                S.progress.outside = next_outside(S)
+                continue
+            remove(S, source)
+            S.progress.outside = next_outside(S)
         S.progress.now = time
-        if source == FROM_LINE:
-            leave_line(S, S.progress.first_line)
-        elif source == FROM_HEAP:
-            drop_top(S)
-        elif source == FROM_TRACE:
-            call_is_taken(S)
         if not let_happen(S, kind, argument):
             return STUCK
     return SLICE_ENDED

@@ -54,7 +54,8 @@ def give_chunk(S: State, rep: Replica, slot: int, n: int) -> None:
 def decode_blocks(S: State, rep: Replica, clock: int, residue: int) -> None:
     """One token for every decoding request: those at a block's end take a block, those that fill one hash it.
 
-    `clock` is the replica's, `residue` what it leaves of blocks. With two steps in flight the newest token is not known yet: a block is hashed a step later, when it is.
+    `clock` is the replica's, `residue` what it leaves of blocks. With two steps in flight the newest token is not known
+    yet: a block is hashed a step later, when it is.
     """
     size = S.settings.block_size
     count = S.residues[rep.index, residue].count

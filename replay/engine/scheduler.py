@@ -13,12 +13,9 @@ from replay.engine.flights import give_up_unread, head, put_in_flight, take_off
 from replay.engine.held import give_up_held, hold_slot
 from replay.engine.kernel import cold, hot
 from replay.engine.ledger import (
-    context_rate,
-    group_charges,
     post_decoding,
     post_step,
     settle,
-    shared_rates,
     step_overhead_s,
 )
 from replay.engine.queue import dequeue
@@ -63,6 +60,8 @@ def schedule(S: State, rep: Replica) -> float:
     rep.chunks = 0
     rep.preempted = 0
     rep.finished = 0
+    if only_decodes(S, rep):
+        return decode_step(S, rep)
     rep.prefill_only = S.settings.prefill_first and (rep.prefilling > 0 or rep.waiting > 0)
     while True:
         if rep.prefill_only:
@@ -83,6 +82,40 @@ def schedule(S: State, rep: Replica) -> float:
     resume_paused(S, rep, duration != NOTHING)
     if rep.prefill_only:
         rep.skipping = 1
+    return duration
+
+
+@hot
+def only_decodes(S: State, rep: Replica) -> bool:
+    """Whether the step is one token for each decoding request, and there is no more to it."""
+    if rep.prefilling > 0 or rep.decoding == 0 or rep.decoding > rep.max_tokens or rep.held > 0 or rep.skipping > 0:
+        return False
+    if rep.waiting > 0 and (S.settings.prefill_first or not may_skip_admission(S, rep)):
+        return False
+    return S.residues[rep.index, rep.clock % S.settings.block_size].count <= rep.free
+
+
+@hot
+def decode_step(S: State, rep: Replica) -> float:
+    """The step that only decodes; returns its duration."""
+    rows = rep.decoding
+    rep.prefill_only = 0
+    rep.walked = 0
+    if rep.waiting == 0:
+        rep.blocked = NOT_BLOCKED
+    decode_blocks(S, rep, rep.clock, rep.clock % S.settings.block_size)
+    costs = S.decodes[rep.table, rows]
+    duration = costs.overhead_s + S.settings.poll * rows + rep.kv_token_s * (rep.context + rows)
+    rep.clock += 1
+    rep.context += rows
+    rep.steps += 1
+    post_decoding(rep, 1, costs.row_fs, rep.context_rate, costs.marginal_fs)
+    rep.busy_s += duration
+    take_off(S, rep, duration, rows)
+    if S.settings.trace:
+        trace_step(S, rep.index, S.progress.now, duration, 0, rows)
+    if S.settings.depth > 1:
+        go_on_at_once(S, rep, NONE, 0)
     return duration
 
 
@@ -260,7 +293,8 @@ def coast_steps(S: State, rep: Replica, horizon: float, most: int) -> float:
     two_in_flight = S.settings.depth > 1
     decode = rep.decoding
     rows = decode + rep.held
-    overhead = step_overhead_s(S, rep, rows, rows, rows) + S.settings.poll * decode
+    costs = S.decodes[rep.table, rows]
+    overhead = costs.overhead_s + S.settings.poll * decode
     kv_token_s = rep.kv_token_s
     clock = rep.clock
     residue = clock % size
@@ -301,12 +335,9 @@ def coast_steps(S: State, rep: Replica, horizon: float, most: int) -> float:
     rep.steps += steps
     rep.rounds += steps
     rep.busy_s = busy_s
-    token_fs, share_fs = shared_rates(S, rep, rows, rows)
-    own_fs, marginal_fs = group_charges(S, rep, rows, rows)
-    row_fs = token_fs + share_fs + own_fs
-    post_decoding(rep, steps, row_fs, context_rate(rep, False), marginal_fs)
+    post_decoding(rep, steps, costs.row_fs, rep.context_rate, costs.marginal_fs)
     if rep.held > 0:
-        rep.held_total += steps * row_fs
+        rep.held_total += steps * costs.row_fs
     if two_in_flight:
         put_in_flight(S, rep, start, last, decode)
     S.progress.steps += steps

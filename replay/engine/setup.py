@@ -31,6 +31,8 @@ OF_EXECUTIONS = ("execution_extras", "charges", "inbox")
 """Arrays that have a place for each execution."""
 ATTEMPTS_FORESEEN = 4
 """Attempts of a call that there is room for from the start. What is not used takes no memory."""
+A_HAIR_LESS = 1.0 - 1e-9
+"""Steps that are as short as they can be add up to what they are times their number, but for rounding."""
 SKEW_LINES = 5
 """Cache lines by which a column begins behind the one before it, in its page."""
 
@@ -47,6 +49,25 @@ def step_seconds(step_time: StepTime, max_tokens: int) -> npt.NDArray[np.float64
         table[beyond] = seconds[-1] + slope * (tokens[beyond] - knots[-1])
     table[0] = 0.0
     return table
+
+
+def decode_costs(step: StepTime, seconds: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
+    """What steps of 0, 1, 2, ... rows that only decode take and charge but for context; `seconds` is their f(T)."""
+    costs = np.zeros(len(seconds), st.DECODE)
+    rows = np.arange(len(seconds))
+    own_s = step.decode_s + step.sequence_s
+    costs["overhead_s"] = step.overhead_s + step.sequence_s * rows + seconds + step.decode_s * rows
+    shared_s = seconds[1:] / rows[1:], step.overhead_s / rows[1:]
+    costs["row_fs"][1:] = sum(np.floor(part * st.FS + 0.5) for part in (*shared_s, own_s))
+    marginal_s = np.diff(seconds) + own_s
+    marginal_s[:1] += step.overhead_s
+    costs["marginal_fs"][1:] = np.floor(marginal_s * st.FS + 0.5)
+    return costs
+
+
+def context_rate(kv_token_s: float) -> int:
+    """What a token of context is charged by a step, in 2^-CONTEXT_BITS fs."""
+    return round(kv_token_s * st.FS * (1 << st.CONTEXT_BITS))
 
 
 def shortest_step(profile: Profile, seconds: npt.NDArray[np.float64]) -> float:
@@ -87,6 +108,8 @@ def replica_array(engines: Sequence[Profile], kinds: Sequence[Profile]) -> npt.N
             "chunk_context_s": step.prefill_context_s,
             "overhead_s": step.overhead_s,
             "sequence_s": step.sequence_s,
+            "context_rate": context_rate(step.kv_token_s),
+            "mixed_context_rate": context_rate(step.kv_token_s * step.mixed_kv_factor),
             "max_num_seqs": engine.max_num_seqs,
             "max_tokens": engine.max_num_batched_tokens,
             "chunk_limit": engine.long_prefill_token_threshold,
@@ -154,7 +177,7 @@ def new_state(
     most_tokens = max(profile.engine.max_num_batched_tokens for profile in engines)
     tables = [step_seconds(kind.timed, most_tokens + seqs) for kind in kinds]
     if policy.cancellation.detection != "oracle":
-        settings["step_least"] = min(map(shortest_step, kinds, tables))
+        settings["step_least"] = min(map(shortest_step, kinds, tables)) * A_HAIR_LESS
     most_keys = int(extras["key"].max(initial=0)) + 1 if policy.gateway.coalesce else 1
     most_buckets = int(extras["bucket"].max(initial=0)) + 1 if policy.budget or policy.throttle else 1
     slots = np.zeros(replicas * seqs + 1, st.SLOT)  # the last one is for what lingers
@@ -187,6 +210,9 @@ def new_state(
         settings=settings[0],
         progress=progress[0],
         step_seconds=np.stack(tables),
+        decodes=np.stack(
+            [decode_costs(kind.timed, table[: seqs + 1]) for kind, table in zip(kinds, tables, strict=True)]
+        ),
         calls=array,
         attempts=zeros(n, st.ATTEMPT),
         executions=zeros(n, st.EXECUTION),

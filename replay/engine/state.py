@@ -134,6 +134,9 @@ Of a request's `blocks`, those before `filled` are hashed, and those from `priva
 From `attended_prefill` on: what the request has been charged in this slot. When it leaves, `charges` has it.
 """
 
+DECODE = _record(f8="overhead_s", i8="row_fs marginal_fs")
+"""Of a step that only decodes: what does not depend on context of its duration, and of what a row is charged."""
+
 FLIGHT = _record(
     f8="start end cost",
     i8="row context marginal traced",
@@ -155,7 +158,8 @@ before, which is what it is charged as.
 
 REPLICA = _record(
     f8="wake_at busy_s gpu_free decode_s kv_token_s mixed_kv_factor attention_s chunk_context_s overhead_s sequence_s",
-    i8="clock steps passes admissions context row_total context_total group_total marginal_total held_total "
+    i8="context_rate mixed_context_rate clock steps passes admissions context row_total context_total group_total "
+    "marginal_total held_total "
     "allocated released counter_prompt computed_prompt computed_output preemptions free ring_head ring_tail "
     "step_row step_context step_marginal traced_step lingering rounds max_num_seqs max_tokens chunk_limit watermark "
     "num_blocks table index running decoding prefilling waiting queue_head queue_tail run_head run_tail slots_free "
@@ -163,7 +167,9 @@ REPLICA = _record(
     "inbox_last outstanding wake_kind wake_place held held_head dropped skipping stale late doomed prefill_only "
     "promised started unstarted waiting_tokens",
 )
-"""`clock` counts steps that decode: a decoding request has computed `clock + offset` tokens, and is not touched in one.
+"""`context_rate`: what a token of context is charged by a step, and by one that prefills too (2^-CONTEXT_BITS fs).
+
+`clock` counts steps that decode: a decoding request has computed `clock + offset` tokens, and is not touched in one.
 
 `steps` counts all that were scheduled, `rounds` those that have ended, `in_flight` those that have not. `unstarted`:
 prompt tokens that were sent to it and have not begun to answer; `started` heads the executions whose readers are to be
@@ -214,13 +220,16 @@ SETTINGS = _record(
 )
 
 PROGRESS = _record(
-    f8="now next_sample lets_go_at answer_s answer_off_s first_token_s first_token_off_s codel_above codel_next",
+    f8="now outside next_sample lets_go_at answer_s answer_off_s first_token_s first_token_off_s codel_above "
+    "codel_next",
     i8="posted steps sampled soon_head soon_tail linger_head linger_tail held_tokens",
     i4="first_line next_call attempts executions heap samples traced_steps traced_rows held fresh_head fresh_tail "
     "retry_head retry_tail codel_count codel_last",
     i1="codel_dropping",
 )
-"""`answer_s`, `first_token_s`: running means of the time from sending a request to its answer, and to its first token;
+"""`outside`: when the next thing happens that does not come from a replica.
+
+`answer_s`, `first_token_s`: running means of the time from sending a request to its answer, and to its first token;
 `answer_off_s`, `first_token_off_s`: of how far off they are.
 
 Of the gateway's queue: how many it holds, their prompt tokens, and the ends of its two lines.
@@ -237,6 +246,7 @@ class State(NamedTuple):
     settings: Any
     progress: Any
     step_seconds: Any  # f(T) in seconds, by kind of engine and tokens of the step
+    decodes: Any  # of steps that only decode, by kind of engine and number of rows
     calls: Any
     attempts: Any
     executions: Any

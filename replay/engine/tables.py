@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from replay.engine import columns as cols
 from replay.engine import state as st
+from replay.engine.letters import LETTERS_MAX
 from replay.engine.memory import release, zeros
 from trace_schema.fields import Field, TableSchema
 from trace_schema.results import ATTEMPT_OUTCOMES, CALL_OUTCOMES, EXECUTIONS, REPLICAS, STEPS, TIMELINE
@@ -64,45 +65,42 @@ class Sheet:
         values = self.buffers[field.name]
         if field.type == pa.bool_():
             return values
-        valid = self.buffers.get(f"{field.name} valid", np.zeros(1, np.uint8))
         if field.type != pa.string():
-            return cols.Column(values.view(field.type.to_pandas_dtype()), valid)
-        spelling, lengths = np.zeros((len(words), cols.LETTERS_MAX), np.uint8), np.full(len(words), -1, np.int32)
+            return values.view(field.type.to_pandas_dtype())
+        spelling, lengths = np.zeros((len(words), LETTERS_MAX), np.uint8), np.full(len(words), -1, np.int32)
         for code, word in enumerate(words):
             if word is not None:
                 lengths[code] = len(word)
                 spelling[code, : len(word)] = np.frombuffer(word.encode("ascii"), np.uint8)
-        return cols.Words(values.view(np.int32), self.buffers[f"{field.name} letters"], valid, spelling, lengths)
+        return cols.Words(values.view(np.int32), self.buffers[f"{field.name} letters"], spelling, lengths)
 
     def table(self) -> pa.Table:
         """What has been written."""
         return pa.Table.from_arrays([self.array(field) for field in self.schema.fields], schema=self.schema.arrow)
 
     def array(self, field: Field) -> pa.Array:
-        """A column as Arrow takes it; without bits of validity where nothing is null."""
-        if field.name in self.written:
-            return pa.Array.from_buffers(field.type, self.rows, [None, pa.py_buffer(self.written[field.name])])
-        data = [pa.py_buffer(self.buffers[field.name])]
+        """A column as Arrow takes it: a time is null where it is infinite, a number below 0, a word without letters."""
+        values = self.written.get(field.name, self.columns.get(field.name))
+        data = [values]
         if field.type == pa.string():
-            ends = self.columns[field.name].ends
-            data.append(pa.py_buffer(self.buffers[f"{field.name} letters"][: ends[self.rows]]))
-        if field.nullable:
-            valid = pa.py_buffer(self.buffers[f"{field.name} valid"])
-            array = pa.Array.from_buffers(field.type, self.rows, [valid, *data])
-            if array.null_count:
-                return array
-        return pa.Array.from_buffers(field.type, self.rows, [None, *data])
+            data = [values.ends, values.letters[: values.ends[self.rows]]]
+            values = np.diff(values.ends) - 1 if field.nullable else None
+        valid = self.valid(field, values) if field.nullable else None
+        return pa.Array.from_buffers(field.type, self.rows, [valid, *map(pa.py_buffer, data)])
+
+    def valid(self, field: Field, values: Array) -> pa.Buffer | None:
+        """Bits of a column's validity; none where nothing is null."""
+        holds = values < np.inf if field.type == pa.float64() else values >= 0
+        return None if holds.all() else pa.py_buffer(np.packbits(holds, bitorder="little"))
 
 
 def sizes_of(field: Field, rows: int) -> list[tuple[str, int]]:
     """Name and bytes of each buffer of a column."""
-    bits = rows // 8 + 1
-    sizes = [(f"{field.name} valid", bits)] if field.nullable else []
     if field.type == pa.bool_():
-        return [(field.name, bits), *sizes]
+        return [(field.name, rows // 8 + 1)]
     if field.type == pa.string():
-        return [(field.name, 4 * (rows + 1)), (f"{field.name} letters", cols.LETTERS_MAX * (rows + 1)), *sizes]
-    return [(field.name, rows * field.type.bit_width // 8), *sizes]
+        return [(field.name, 4 * (rows + 1)), (f"{field.name} letters", LETTERS_MAX * (rows + 1))]
+    return [(field.name, rows * field.type.bit_width // 8)]
 
 
 def table(schema: TableSchema, **columns: Any) -> pa.Table:
@@ -158,10 +156,11 @@ def call_outcomes(state: st.State, ids: Array, idle_s: Array, travel_s: float) -
     The calls of `state` are gone afterwards.
     """
     rows = len(state.calls)
-    sheet = Sheet(CALL_OUTCOMES, rows, {"outcome": cols.CALL_OUTCOME, "reason": cols.CALL_REASON})
+    words = {"outcome": cols.CALL_OUTCOME, "reason": cols.CALL_REASON}
+    sheet = Sheet(CALL_OUTCOMES, rows, words, {"call_id": ids, "idle_e2e_s": idle_s})
     to = cols.CallColumns(**sheet.columns)
     for first, end in in_parts(rows):
-        cols.write_calls(state.calls, ids, idle_s, travel_s, first, end, to)
+        cols.write_calls(state.calls, idle_s, travel_s, first, end, to)
         release(state.calls, first, end)
     return sheet.table()
 
