@@ -7,6 +7,7 @@ from replay.engine.blocks import touch
 from replay.engine.chains import find, hashes_of
 from replay.engine.kernel import hot
 from replay.engine.ledger import open_slot
+from replay.engine.paging import blocks_for, full_blocks
 from replay.engine.private import may_be_found
 from replay.engine.queue import dequeue
 from replay.engine.running import chunk_limit, give_chunk
@@ -29,7 +30,7 @@ def prefix_hits(S: State, rep: Replica, x: int, tokens: int) -> int:
     if not S.settings.caching:
         return 0
     c = int(S.executions[x].call)
-    limit = (tokens - 1) // S.settings.block_size
+    limit = full_blocks(S, tokens - 1)
     first = hashes_of(S, c)
     hashed = min(limit, S.hash_ends[c] - first)
     count = 0
@@ -59,7 +60,7 @@ def promised_blocks(S: State, rep: Replica, x: int) -> int:
     if S.settings.reserve_share == 0.0:
         return 0
     tokens = S.executions[x].prompt + int(S.settings.reserve_share * S.call_extras[S.executions[x].call].reserve)
-    return min((tokens + S.settings.block_size - 1) // S.settings.block_size, rep.num_blocks - 1)
+    return min(blocks_for(S, tokens), rep.num_blocks - 1)
 
 
 @hot
@@ -97,7 +98,7 @@ def admit(S: State, rep: Replica, budget: int) -> int:
         wanted = count * size + n if S.settings.chunk_admission else tokens
         promise = promised_blocks(S, rep, x)
         crowded = promise > 0 and rep.promised + promise > rep.num_blocks - 1
-        if crowded or (wanted + size - 1) // size - count + idle_hits + reserve > rep.free:
+        if crowded or blocks_for(S, wanted) - count + idle_hits + reserve > rep.free:
             rep.blocked = BLOCKED_BY_BLOCKS
             break
         dequeue(S, rep, x)

@@ -10,6 +10,7 @@ from replay.engine.blocks import linger, publish, publish_read, release, take
 from replay.engine.flights import give_up_unread, unread_tokens
 from replay.engine.kernel import hot
 from replay.engine.ledger import enter_charges, mark_decoding, settle
+from replay.engine.paging import blocks_for, full_blocks, residue_of
 from replay.engine.private import first_private
 from replay.engine.queue import enqueue
 from replay.engine.state import (
@@ -35,7 +36,7 @@ def join_group(S: State, rep: Replica, slot: int, computed: int) -> None:
     S.slots[slot].kind = DECODING
     rep.decoding += 1
     rep.context += computed
-    residue = (-offset) % S.settings.block_size
+    residue = residue_of(S, rep, computed)
     S.slots[slot].residue = residue
     S.residues[rep.index, residue].count += 1
     if S.settings.caching:
@@ -127,15 +128,14 @@ def remove_part(S: State, rep: Replica, slot: int) -> None:
 @hot
 def grow(S: State, rep: Replica, slot: int, computed: int, n: int) -> None:
     """Blocks for `n` more tokens after `computed` (they are known to be free); full ones are hashed."""
-    size = S.settings.block_size
-    held = (computed + size - 1) // size
-    wanted = (computed + n + size - 1) // size
+    held = blocks_for(S, computed)
+    wanted = blocks_for(S, computed + n)
     rep.free -= wanted - held
     rep.allocated += wanted - held
     if S.settings.caching:
         take(S, rep, slot, held, wanted)
         if S.slots[slot].kind != DECODING or S.settings.depth == 1:
-            publish(S, rep, slot, computed // size, (computed + n) // size)
+            publish(S, rep, slot, full_blocks(S, computed), full_blocks(S, computed + n))
         else:
             publish_read(S, rep, slot, computed + 1 - unread_tokens(S, rep, slot))
 

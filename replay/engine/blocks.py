@@ -9,6 +9,7 @@ from __future__ import annotations
 from replay.engine.chains import enter, give_number, hashes_of, take_number
 from replay.engine.free_queue import make_room, put_back, put_back_private, take_front
 from replay.engine.kernel import cold, hot
+from replay.engine.paging import full_blocks
 from replay.engine.state import KV_BLOCK, NONE, NS, SALVAGED, STRANDED_KV, STRANDED_KV_BLOCK, Replica, State
 
 HOLDER = 1
@@ -49,7 +50,7 @@ def publish(S: State, rep: Replica, slot: int, first: int, end: int) -> None:
 @hot
 def publish_read(S: State, rep: Replica, slot: int, known: int) -> None:
     """Hash the blocks of a decoding slot that its `known` tokens fill, as far as they have no hash yet."""
-    end = known // S.settings.block_size
+    end = full_blocks(S, known)
     if end > S.slots[slot].filled:
         publish(S, rep, slot, int(S.slots[slot].filled), end)
 

@@ -268,7 +268,7 @@ def retry_or_give_up(S: State, c: int, status: int, reason: int) -> None:
 def backoff(S: State, c: int, retry: int) -> float:
     """Seconds that the client waits before retry number `retry` of call `c`."""
     factor = S.settings.backoff_factor
-    terms = factor ** (retry - 1)
+    terms = factor ** (retry - 1) if retry > 1 else 1.0
     if S.settings.backoff_by_sum:
         terms = float(retry) if factor == 1.0 else (factor**retry - 1.0) / (factor - 1.0)
     floor = S.settings.backoff_floor

@@ -25,6 +25,7 @@ from replay.engine.state import (
     NONE,
     OPEN,
     RETRIES_LAST,
+    SHED_NONE,
     STREAMED,
     State,
 )
@@ -182,7 +183,8 @@ def execution_ended(S: State, x: int) -> None:
     rep = S.replicas[S.executions[x].replica]
     rep.outstanding -= 1
     if S.executions[x].status == FINISHED:
-        learn_from(S, x)
+        if S.settings.shed != SHED_NONE:
+            learn_from(S, x)
     elif S.executions[x].first_output == INFINITY:
         rep.unstarted -= S.executions[x].prompt
         room_was_made(S)

@@ -13,6 +13,7 @@ from replay.engine import state as st
 from replay.engine.call_records import CallInputs, write_records
 from replay.engine.identity import dense, fixed, numbered
 from replay.engine.memory import zeros
+from replay.engine.paging import TOKENS_MOST
 from replay.errors import BadConfig
 from replay.policies.knobs import Client, Policy
 from replay.profiles.profile import EngineSettings
@@ -47,7 +48,8 @@ def call_records(
         user_cancel_tokens=values(calls, "user_cancel_tokens", 0, np.int32),
     )
     timeout_s = np.inf if client.timeout_s is None else client.timeout_s
-    write_records(given, timeout_s, engine.max_model_len, engine.block_size, engine.num_blocks - 1, records)
+    longest = min(engine.max_model_len, TOKENS_MOST - 1)
+    write_records(given, timeout_s, longest, engine.block_size, engine.num_blocks - 1, records)
     if following is not None and len(following):
         records["following"] = following
         records["waits"][following[following != st.NONE]] = st.FOR_ITS_TURN

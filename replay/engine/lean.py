@@ -4,8 +4,8 @@ Numba optimizes and emits each function by itself and then again inside every ca
 called by nothing but each other, so that for them this is half of the time to compile. While an entry is compiled, they
 are only linked into their callers, and all of it is optimized once, at the entry.
 
-An inner function is compiled once, with 64 bits for each integer that it is given: callers have fields of all sizes, and
-constants, for each of which numba would compile it again.
+An inner function is compiled once, with 64 bits for each integer that it is given: callers have fields of all sizes,
+and constants, for each of which numba would compile it again.
 
 Loops are neither unrolled nor made into vector code: those of a scheduler turn a few times and branch, so that it would
 be for nothing. Python's garbage collector waits: what is alive while numba compiles stays so until it has.

@@ -15,6 +15,7 @@ import math
 
 from replay.engine.blocks import attend_again, leave_unattended, now_ns
 from replay.engine.kernel import cold, hot
+from replay.engine.paging import blocks_for
 from replay.engine.state import (
     ATTENDED_DECODE,
     ATTENDED_PREFILL,
@@ -49,7 +50,7 @@ def blocks_held(S: State, rep: Replica, slot: int) -> int:
     computed = S.slots[slot].offset
     if S.slots[slot].kind == DECODING:
         computed += rep.clock
-    return (computed + S.settings.block_size - 1) // S.settings.block_size
+    return blocks_for(S, computed)
 
 
 @hot

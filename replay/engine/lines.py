@@ -58,8 +58,17 @@ def leave_line(S: State, line: int) -> None:
         front.order = first.order
     else:
         front.time = INFINITY
-    found = 0
-    for other in range(1, LINES):
-        if comes_before(S, other, found):
-            found = other
-    S.progress.first_line = found
+    S.progress.first_line = earliest_line(S)
+
+
+@hot
+def earliest_line(S: State) -> int:
+    """The line whose first event happens first. Without branches: which one it is cannot be foreseen."""
+    found, time, order = 0, S.fronts[0].time, S.fronts[0].order
+    for line in range(1, LINES):
+        front = S.fronts[line]
+        before = (front.time < time) | ((front.time == time) & (front.order < order))
+        found = line if before else found
+        time = front.time if before else time
+        order = front.order if before else order
+    return found

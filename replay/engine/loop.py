@@ -208,15 +208,23 @@ def start_step(S: State, rep: Replica) -> bool:
 
 @hot
 def has_room(S: State) -> bool:
-    """Whether every array can take what one event may add to it."""
+    """Whether every array can take what one event of a replica may add to it."""
+    p = S.progress
+    return (
+        p.heap + EVENTS_AT_ONCE * S.settings.max_num_seqs + 16 < len(S.heap)
+        and p.linger_tail - p.linger_head + S.settings.linger_most < len(S.lingering)
+        and (not S.settings.trace or room_to_trace(S))
+    )
+
+
+@hot
+def has_room_outside(S: State) -> bool:
+    """Whether every array can take what an event that comes from no replica may add beside that."""
     p = S.progress
     return (
         p.attempts + 1 < len(S.attempts)
         and p.executions + 1 < len(S.executions)
-        and p.heap + EVENTS_AT_ONCE * S.settings.max_num_seqs + 16 < len(S.heap)
         and p.samples + S.settings.replicas < len(S.samples)
-        and p.linger_tail - p.linger_head + S.settings.linger_most < len(S.lingering)
-        and (not S.settings.trace or room_to_trace(S))
     )
 
 
@@ -366,6 +374,8 @@ def run_slice(S: State, events_max: int) -> int:
         kind = S.replicas[argument].wake_kind
         time = S.replicas[argument].wake_at
         if time >= S.progress.outside:
+            if not has_room_outside(S):
+                return OUT_OF_ROOM
             time, kind, argument, source = earliest(S)
             if time == INFINITY or time > S.settings.until:
                 return DONE

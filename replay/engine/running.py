@@ -11,6 +11,7 @@ from replay.engine.blocks import fill, now_ns, publish
 from replay.engine.free_queue import take_front
 from replay.engine.kernel import cold, hot
 from replay.engine.ledger import settle, settle_kv
+from replay.engine.paging import blocks_for, full_blocks, next_residue
 from replay.engine.state import DECODING, DRAINING, NONE, PAUSED, Replica, State
 
 
@@ -32,15 +33,14 @@ def remaining(S: State, slot: int) -> int:
 @hot
 def blocks_between(S: State, computed: int, n: int) -> int:
     """Blocks that `n` more tokens need after `computed`."""
-    size = S.settings.block_size
-    return (computed + n + size - 1) // size - (computed + size - 1) // size
+    return blocks_for(S, computed + n) - blocks_for(S, computed)
 
 
 @hot
 def give_chunk(S: State, rep: Replica, slot: int, n: int) -> None:
     """Schedule `n` tokens of a slot in mid-prefill."""
     computed = S.slots[slot].offset
-    settle_kv(S, rep, slot, (computed + S.settings.block_size - 1) // S.settings.block_size)
+    settle_kv(S, rep, slot, blocks_for(S, computed))
     grow(S, rep, slot, computed, n)
     S.slots[slot].blocks_mark += blocks_between(S, computed, n)
     S.slots[slot].offset = computed + n
@@ -57,7 +57,6 @@ def decode_blocks(S: State, rep: Replica, clock: int, residue: int) -> None:
     `clock` is the replica's, `residue` what it leaves of blocks. With two steps in flight the newest token is not known
     yet: a block is hashed a step later, when it is.
     """
-    size = S.settings.block_size
     count = S.residues[rep.index, residue].count
     rep.free -= count
     rep.allocated += count
@@ -67,16 +66,16 @@ def decode_blocks(S: State, rep: Replica, clock: int, residue: int) -> None:
     take_front(S, rep, count)
     slot = S.residues[rep.index, residue].head
     while slot != NONE:
-        j = (clock + S.slots[slot].offset) // size
+        j = full_blocks(S, clock + S.slots[slot].offset)
         fill(S, rep, slot, j, j + 1)
         if S.settings.depth > 1 and S.slots[slot].filled < j:
             publish(S, rep, slot, j - 1, j)
         slot = S.slots[slot].residue_next
     if S.settings.depth > 1:
         return
-    slot = S.residues[rep.index, (residue + 1) % size].head
+    slot = S.residues[rep.index, next_residue(S, residue)].head
     while slot != NONE:
-        j = (clock + S.slots[slot].offset) // size
+        j = full_blocks(S, clock + S.slots[slot].offset)
         publish(S, rep, slot, j, j + 1)
         slot = S.slots[slot].residue_next
 
@@ -84,7 +83,7 @@ def decode_blocks(S: State, rep: Replica, clock: int, residue: int) -> None:
 @hot
 def runs_in_order(S: State, rep: Replica) -> bool:
     """Whether the running pass needs no walk: budget and blocks suffice, and the order of taking blocks is plain."""
-    need = S.residues[rep.index, rep.clock % S.settings.block_size].count
+    need = S.residues[rep.index, rep.residue].count
     if rep.decoding > rep.max_tokens or need > rep.free:
         return False
     if S.settings.caching and rep.skipping and S.settings.depth > 1:
@@ -110,7 +109,7 @@ def running_in_order(S: State, rep: Replica) -> int:
     """The running requests' part of a step, when all of it fits; returns the budget that is left."""
     budget = rep.max_tokens - rep.decoding
     if rep.decoding > 0:
-        decode_blocks(S, rep, rep.clock, rep.clock % S.settings.block_size)
+        decode_blocks(S, rep, rep.clock, rep.residue)
     limit = chunk_limit(S, rep)
     for k in range(rep.prefilling):
         slot = S.parts[rep.index, k]
@@ -170,7 +169,7 @@ def running_walk(S: State, r: int) -> int:
         budget -= n
         slot = S.slots[slot].run_next
     pause_unreached(S, rep)
-    S.residues[r, rep.clock % S.settings.block_size].crossed += now_ns(S)
+    S.residues[r, rep.residue].crossed += now_ns(S)
     return budget
 
 

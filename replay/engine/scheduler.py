@@ -18,6 +18,7 @@ from replay.engine.ledger import (
     settle,
     step_overhead_s,
 )
+from replay.engine.paging import next_residue, tick
 from replay.engine.queue import dequeue
 from replay.engine.readers import begins_to_answer
 from replay.engine.running import (
@@ -92,7 +93,7 @@ def only_decodes(S: State, rep: Replica) -> bool:
         return False
     if rep.waiting > 0 and (S.settings.prefill_first or not may_skip_admission(S, rep)):
         return False
-    return S.residues[rep.index, rep.clock % S.settings.block_size].count <= rep.free
+    return S.residues[rep.index, rep.residue].count <= rep.free
 
 
 @hot
@@ -103,10 +104,10 @@ def decode_step(S: State, rep: Replica) -> float:
     rep.walked = 0
     if rep.waiting == 0:
         rep.blocked = NOT_BLOCKED
-    decode_blocks(S, rep, rep.clock, rep.clock % S.settings.block_size)
+    decode_blocks(S, rep, rep.clock, rep.residue)
     costs = S.decodes[rep.table, rows]
     duration = costs.overhead_s + S.settings.poll * rows + rep.kv_token_s * (rep.context + rows)
-    rep.clock += 1
+    tick(S, rep, 1, next_residue(S, rep.residue))
     rep.context += rows
     rep.steps += 1
     post_decoding(rep, 1, costs.row_fs, rep.context_rate, costs.marginal_fs)
@@ -173,7 +174,7 @@ def enter_step(S: State, rep: Replica, tokens: int) -> float:
     duration = step_overhead_s(S, rep, rows + held, tokens + held, decode + held) + kv_seconds
     duration += rep.attention_s * attention + rep.chunk_context_s * context + S.settings.poll * rows
     if not rep.prefill_only:
-        rep.clock += 1
+        tick(S, rep, 1, next_residue(S, rep.residue))
         rep.context += group
     rep.steps += 1
     post_step(S, rep, group, rep.chunks, held, tokens + held, mixed, duration)
@@ -289,7 +290,6 @@ def coast_steps(S: State, rep: Replica, horizon: float, most: int) -> float:
 
     Steps differ in how long they last and in who needs a block. All else is entered for all of them at the end.
     """
-    size = S.settings.block_size
     two_in_flight = S.settings.depth > 1
     decode = rep.decoding
     rows = decode + rep.held
@@ -297,7 +297,7 @@ def coast_steps(S: State, rep: Replica, horizon: float, most: int) -> float:
     overhead = costs.overhead_s + S.settings.poll * decode
     kv_token_s = rep.kv_token_s
     clock = rep.clock
-    residue = clock % size
+    residue = rep.residue
     context = rep.context
     now = S.progress.now
     gpu_free = rep.gpu_free
@@ -314,7 +314,7 @@ def coast_steps(S: State, rep: Replica, horizon: float, most: int) -> float:
             S.progress.now = now
             decode_blocks(S, rep, clock, residue)
         clock += 1
-        residue = residue + 1 if residue + 1 < size else 0
+        residue = next_residue(S, residue)
         context += decode
         busy_s += duration
         start = now
@@ -330,7 +330,7 @@ def coast_steps(S: State, rep: Replica, horizon: float, most: int) -> float:
     if two_in_flight:
         decoded = S.flights[rep.index, rep.steps & 1].decoded
     rep.computed_output += decoded + (steps - 1) * decode
-    rep.clock = clock
+    tick(S, rep, steps, residue)
     rep.context = context
     rep.steps += steps
     rep.rounds += steps

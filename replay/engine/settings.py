@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from replay.engine import state as st
 from replay.engine.identity import BlockKeys
+from replay.engine.paging import reciprocal
 from replay.policies.knobs import Admission, Cancellation, Client, Policy, RetryBudget
 from replay.profiles.profile import EngineSettings, Profile
 
@@ -65,6 +66,8 @@ def settings_record(
         "seed": seed,
         "calls": len(calls),
         "block_size": engine.block_size,
+        "block_reciprocal": reciprocal(engine.block_size)[0],
+        "block_shift": reciprocal(engine.block_size)[1],
         "max_num_seqs": max(profile.engine.max_num_seqs for profile in engines),
         "caching": engine.prefix_caching,
         "by_priority": engine.policy == "priority",

@@ -158,8 +158,8 @@ before, which is what it is charged as.
 
 REPLICA = _record(
     f8="wake_at busy_s gpu_free decode_s kv_token_s mixed_kv_factor attention_s chunk_context_s overhead_s sequence_s",
-    i8="context_rate mixed_context_rate clock steps passes admissions context row_total context_total group_total "
-    "marginal_total held_total "
+    i8="context_rate mixed_context_rate clock residue steps passes admissions context row_total context_total "
+    "group_total marginal_total held_total "
     "allocated released counter_prompt computed_prompt computed_output preemptions free ring_head ring_tail "
     "step_row step_context step_marginal traced_step lingering rounds max_num_seqs max_tokens chunk_limit watermark "
     "num_blocks table index running decoding prefilling waiting queue_head queue_tail run_head run_tail slots_free "
@@ -169,7 +169,8 @@ REPLICA = _record(
 )
 """`context_rate`: what a token of context is charged by a step, and by one that prefills too (2^-CONTEXT_BITS fs).
 
-`clock` counts steps that decode: a decoding request has computed `clock + offset` tokens, and is not touched in one.
+`clock` counts steps that decode: a decoding request has computed `clock + offset` tokens, and is not touched in one;
+`residue` is what it leaves when divided by the block size.
 
 `steps` counts all that were scheduled, `rounds` those that have ended, `in_flight` those that have not. `unstarted`:
 prompt tokens that were sent to it and have not begun to answer; `started` heads the executions whose readers are to be
@@ -210,7 +211,7 @@ SETTINGS = _record(
     "backoff_floor backoff_total deadline hedge_after budget_deposit budget_success budget_cost budget_timeout_cost "
     "budget_failure budget_above budget_cap budget_ttl budget_share throttle throttle_window hold_steps codel_target "
     "codel_interval step_least until sample_interval",
-    i8="seed calls max_attempts block_size max_num_seqs ring_mask table_mask balance_gap "
+    i8="seed calls max_attempts block_size block_reciprocal block_shift max_num_seqs ring_mask table_mask balance_gap "
     "finish_mask stride content_base replicas poll_fs poll_tokens due_mask linger_most "
     "retries_least most_queued most_queued_tokens lifo_above",
     i4="depth",
