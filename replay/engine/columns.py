@@ -1,7 +1,7 @@
 """The rows of the result tables, column by column, from the records of a run: one pass over the records of each table.
 
 Columns are all zeros to begin with. They lie as Arrow has them: values side by side, truth as bits, words as letters
-and where they end. An instant that never came is infinite, and a number that there is not is below 0: see `tables.Sheet`.
+and where they end. An instant that never came is infinite, a number that there is not is below 0: see `tables.Sheet`.
 """
 
 from __future__ import annotations

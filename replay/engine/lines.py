@@ -63,12 +63,9 @@ def leave_line(S: State, line: int) -> None:
 
 @hot
 def earliest_line(S: State) -> int:
-    """The line whose first event happens first. Without branches: which one it is cannot be foreseen."""
-    found, time, order = 0, S.fronts[0].time, S.fronts[0].order
+    """The line whose first event happens first."""
+    found = 0
     for line in range(1, LINES):
-        front = S.fronts[line]
-        before = (front.time < time) | ((front.time == time) & (front.order < order))
-        found = line if before else found
-        time = front.time if before else time
-        order = front.order if before else order
+        if comes_before(S, line, found):
+            found = line
     return found

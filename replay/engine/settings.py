@@ -47,7 +47,7 @@ def settings_record(
     """The numbers that a run reads and never changes."""
     engine, client, gateway = engines[0].engine, policy.client, policy.gateway
     most_blocks = max(profile.engine.num_blocks for profile in engines)
-    longest = int((calls["prompt"].astype(np.int64) + calls["output"]).max(initial=1))
+    longest = longest_sequence(calls)
     record = np.zeros(1, st.SETTINGS)
     values: dict[str, Any] = {
         "to_gateway": policy.network.client_gateway_s,
@@ -99,6 +99,11 @@ def settings_record(
     for name, value in values.items():
         record[name] = value
     return record
+
+
+def longest_sequence(calls: npt.NDArray[Any]) -> int:
+    """Tokens of the longest call, or more: its prompt and its output."""
+    return int(calls["prompt"].max(initial=1)) + int(calls["output"].max(initial=1))
 
 
 def forever(seconds: float | None) -> float:

@@ -17,7 +17,7 @@ from replay.engine.intake import call_extras, call_records, sessions
 from replay.engine.lines import LENGTH_MASK
 from replay.engine.lobby import NEVER
 from replay.engine.memory import zeros
-from replay.engine.settings import power_of_two, settings_record
+from replay.engine.settings import longest_sequence, power_of_two, settings_record
 from replay.errors import BadConfig
 from replay.policies.knobs import Policy, RetryBudget
 from replay.profiles.profile import EngineSettings, Profile, StepTime
@@ -31,6 +31,8 @@ OF_EXECUTIONS = ("execution_extras", "charges", "inbox")
 """Arrays that have a place for each execution."""
 ATTEMPTS_FORESEEN = 4
 """Attempts of a call that there is room for from the start. What is not used takes no memory."""
+SAMPLES_FORESEEN = 1_000_000
+"""Looks at each replica that there is room for from the start."""
 A_HAIR_LESS = 1.0 - 1e-9
 """Steps that are as short as they can be add up to what they are times their number, but for rounding."""
 SKEW_LINES = 5
@@ -185,7 +187,7 @@ def new_state(
     slots["private_from"] = st.NO_PRIVATE
     i4, i8 = np.int32, np.int64
     blocks = max(profile.engine.num_blocks for profile in engines) if caching else 1
-    sequence_blocks = int((array["prompt"].astype(np.int64) + array["output"]).max(initial=1)) // engine.block_size + 2
+    sequence_blocks = longest_sequence(array) // engine.block_size + 2
     pool = np.zeros(replicas * blocks, st.BLOCK)
     pool["key"] = pool["chain"] = st.NONE
     pool["state"] = st.BLANK
@@ -284,6 +286,13 @@ def grown(state: st.State) -> st.State:
     if progress["linger_tail"] - progress["linger_head"] + state.settings["linger_most"] >= len(state.lingering):
         larger["lingering"] = longer_ring(state.lingering, int(progress["linger_head"]), int(progress["linger_tail"]))
     return state._replace(**larger)
+
+
+def with_room_for_samples(state: st.State) -> st.State:
+    """The same state with room for the looks at the replicas until the last call arrives, and some more."""
+    looks = float(state.calls["arrival"][-1]) / float(state.settings["sample_interval"])
+    rows = int(min(1.2 * looks, SAMPLES_FORESEEN)) * len(state.replicas) + len(state.samples)
+    return state._replace(samples=zeros(rows, st.SAMPLE))
 
 
 def longer(array: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:

@@ -17,7 +17,7 @@ from replay.engine import state as st
 from replay.engine.events import ABORT_ARRIVES
 from replay.engine.intake import column
 from replay.engine.kernel import is_compiled
-from replay.engine.setup import grown, new_state
+from replay.engine.setup import grown, new_state, with_room_for_samples
 from replay.errors import BadConfig, BadInput, RunFailed
 from replay.policies.knobs import Client, Fleet, Gateway, Policy
 from replay.profiles.profile import EngineSettings, Profile, StepTime
@@ -26,6 +26,9 @@ EVENTS_PER_SLICE = 2_000_000
 """Events between two looks at progress and interrupts."""
 ATTEMPTS_LEAST, ATTEMPTS_PER_CALL = 10_000_000, 100
 """A run with more attempts than both allow is given up: clients that retry without end or wait fill the memory."""
+
+LARGEST = 2**31 - 1
+"""Of a time (s) or a number of tokens."""
 
 Progress = Callable[[float], None]
 
@@ -91,6 +94,7 @@ def simulate(
     if timeline_interval_s > 0:
         state.settings["sample_interval"] = timeline_interval_s
         state.progress["next_sample"] = 0.0
+        state = with_room_for_samples(state)
     state = run(state, on_progress)
     end = float(state.progress["now"]) if np.isinf(until) else until
     ids = column(calls, "call_id", 0, np.int64) if "call_id" in calls.column_names else np.arange(calls.num_rows)
@@ -102,15 +106,15 @@ def check_calls(calls: pa.Table) -> None:
     if calls.num_rows == 0:
         raise BadInput("the trace has no calls")
     for name, least in (("arrival_s", 0.0), ("prompt_tokens", 1), ("output_tokens", 1)):
-        values = np.asarray(calls[name], dtype=np.float64)
-        wrong = np.flatnonzero(~(values >= least) | np.isinf(values) | (values > 2**31 - 1))
-        if len(wrong):
-            row = int(wrong[0])
+        values = np.asarray(calls[name])
+        if not least <= values.min() <= values.max() <= LARGEST:
+            row = int(np.flatnonzero(~((values >= least) & (values <= LARGEST)))[0])
             raise BadInput.at("calls", f"{values[row]:g} is not a value >= {least:g}", row=row + 1, field=name)
     arrivals = np.asarray(calls["arrival_s"])
-    back = np.flatnonzero(np.diff(arrivals) < 0)
-    if len(back):
-        raise BadInput.at("calls", "arrives before the call above it", row=int(back[0]) + 2, field="arrival_s")
+    in_order = arrivals[1:] >= arrivals[:-1]
+    if not in_order.all():
+        row = int(np.argmin(in_order)) + 2
+        raise BadInput.at("calls", "arrives before the call above it", row=row, field="arrival_s")
 
 
 def end_of_run(arrivals: npt.NDArray[np.float64], until_s: float | None, drain_s: float | None) -> float:

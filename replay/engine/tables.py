@@ -84,14 +84,17 @@ class Sheet:
         data = [values]
         if field.type == pa.string():
             data = [values.ends, values.letters[: values.ends[self.rows]]]
-            values = np.diff(values.ends) - 1 if field.nullable else None
-        valid = self.valid(field, values) if field.nullable else None
+        valid = validity(field, values) if field.nullable else None
         return pa.Array.from_buffers(field.type, self.rows, [valid, *map(pa.py_buffer, data)])
 
-    def valid(self, field: Field, values: Array) -> pa.Buffer | None:
-        """Bits of a column's validity; none where nothing is null."""
+
+def validity(field: Field, values: Any) -> pa.Buffer | None:
+    """Bits of a column's validity; none where nothing is null."""
+    if field.type == pa.string():
+        holds = values.ends[1:] != values.ends[:-1]
+    else:
         holds = values < np.inf if field.type == pa.float64() else values >= 0
-        return None if holds.all() else pa.py_buffer(np.packbits(holds, bitorder="little"))
+    return None if holds.all() else pa.py_buffer(np.packbits(holds, bitorder="little"))
 
 
 def sizes_of(field: Field, rows: int) -> list[tuple[str, int]]:
