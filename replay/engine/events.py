@@ -134,30 +134,26 @@ def push(heap: Any, n: int, time: float, order: int, kind: int, argument: int) -
 
 @cold
 def sift(heap: Any, n: int) -> None:
-    """Let the last of `n + 1` events take the place of the top one, and sink to where it belongs."""
+    """Let the last of `n + 1` events take the place of the top one, and sink to where it belongs.
+
+    The place sinks to the bottom first, and the event rises from there: it belongs near it, and which of two events is
+    the earlier cannot be foreseen.
+    """
     time = heap[n].time
     order = heap[n].order
     kind = heap[n].kind
     argument = heap[n].argument
     i = 0
-    while True:
-        below = 2 * i + 1
-        if below >= n:
-            break
-        right = below + 1
-        if right < n and (
-            heap[right].time < heap[below].time
-            or (heap[right].time == heap[below].time and heap[right].order < heap[below].order)
-        ):
-            below = right
-        if time < heap[below].time or (time == heap[below].time and order < heap[below].order):
-            break
+    below = 1
+    while below < n:
+        right = min(below + 1, n - 1)
+        earlier = heap[right].time < heap[below].time
+        earlier |= (heap[right].time == heap[below].time) & (heap[right].order < heap[below].order)
+        below += int(earlier)
         move(heap, below, i)
         i = below
-    heap[i].time = time
-    heap[i].order = order
-    heap[i].kind = kind
-    heap[i].argument = argument
+        below = 2 * i + 1
+    push(heap, i, time, order, kind, argument)
 
 
 @hot

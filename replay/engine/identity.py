@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replay.engine.log_blocks import count_keys, write_keys
+from replay.engine.memory import zeros
 from replay.errors import BadInput
 
 Ints = npt.NDArray[np.int64]
@@ -94,8 +95,7 @@ def block_keys(calls: pa.Table, block_size: int) -> BlockKeys:
         raise BadInput.at(
             "calls", f"more different blocks than {np.iinfo(np.int32).max // span:,}", field="block_hashes"
         )
-    keys = np.empty(int(ends[-1]) + 1, np.int32)
-    keys[-1] = 0
+    keys = zeros(int(ends[-1]) + 1, np.int32)
     write_keys(numbers, offsets, ends, log_tokens, block_size, grain, span, keys)
     return BlockKeys(keys, ends, content_base)
 

@@ -7,11 +7,8 @@ which of those is the earliest.
 
 from __future__ import annotations
 
-from replay.engine.kernel import hot, number
+from replay.engine.kernel import hot
 from replay.engine.state import INFINITY, LINES, State
-
-LENGTH_MASK = number((1 << 16) - 1)
-"""One less than the most events in a line."""
 
 
 @hot
@@ -19,8 +16,8 @@ def stands_in_line(S: State, line: int, time: float, order: int, kind: int, argu
     """Put an event in a line, if it comes after the last one there; False if it needs a place in the heap."""
     front = S.fronts[line]
     if front.tail > front.head:
-        last = S.lines[line, (front.tail - 1) & LENGTH_MASK]
-        full = front.tail - front.head > LENGTH_MASK
+        last = S.lines[line, (front.tail - 1) & S.settings.line_mask]
+        full = front.tail - front.head > S.settings.line_mask
         if full or time < last.time or (time == last.time and order < last.order):
             return False
     else:
@@ -30,7 +27,7 @@ def stands_in_line(S: State, line: int, time: float, order: int, kind: int, argu
         front.order = order
         if comes_before(S, line, S.progress.first_line):
             S.progress.first_line = line
-    event = S.lines[line, front.tail & LENGTH_MASK]
+    event = S.lines[line, front.tail & S.settings.line_mask]
     event.time = time
     event.order = order
     event.kind = kind
@@ -53,7 +50,7 @@ def leave_line(S: State, line: int) -> None:
     front = S.fronts[line]
     front.head += 1
     if front.head < front.tail:
-        first = S.lines[line, front.head & LENGTH_MASK]
+        first = S.lines[line, front.head & S.settings.line_mask]
         front.time = first.time
         front.order = first.order
     else:

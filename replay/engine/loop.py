@@ -51,7 +51,7 @@ from replay.engine.gateway import attempt_arrives, disconnect_arrives, execution
 from replay.engine.held import charge_held, give_up_all_held
 from replay.engine.kernel import cold, entry, hot
 from replay.engine.ledger import enter_charges, settle, step_overhead_s, whole_busy_ns
-from replay.engine.lines import LENGTH_MASK, leave_line
+from replay.engine.lines import leave_line
 from replay.engine.lobby import is_full, lets_go, room_was_made
 from replay.engine.queue import enqueue
 from replay.engine.readers import look_at_started, tokens_are_read
@@ -321,7 +321,7 @@ def earliest(S: State) -> tuple[float, int, int, int]:
     order = priority << PRIORITY_SHIFT
     front = S.fronts[S.progress.first_line]
     if front.time < time or (front.time == time and front.order < order):
-        event = S.lines[S.progress.first_line, front.head & LENGTH_MASK]
+        event = S.lines[S.progress.first_line, front.head & S.settings.line_mask]
         time, order, kind, argument, source = front.time, front.order, event.kind, event.argument, FROM_LINE
     if S.progress.heap > 0:
         top = S.heap[0].time

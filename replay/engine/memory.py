@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-MAPPED_FROM = 4 * 2**20
+MAPPED_FROM = 2**19
 """Bytes from which on an array has a mapping of its own."""
 PAGE = 2 * 2**20
 """Bytes of a large page: fewer of them are faster to get, and less is given back in vain."""
@@ -19,17 +19,25 @@ def zeros(rows: int, dtype: Any) -> npt.NDArray[Any]:
     size = rows * np.dtype(dtype).itemsize
     if size < MAPPED_FROM or not hasattr(mmap, "MADV_DONTNEED"):
         return np.zeros(rows, dtype)
-    mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    mapping = mmap.mmap(-1, (size + PAGE - 1) // PAGE * PAGE + PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         mapping.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(mapping, dtype, rows)
+    return np.frombuffer(mapping, dtype, rows, offset=first_page(mapping))
 
 
-def release(array: npt.NDArray[Any], first: int, end: int) -> None:
+def first_page(mapping: mmap.mmap) -> int:
+    """Where the first large page of a mapping begins: what lies before it would be had in small ones."""
+    return -np.frombuffer(mapping, np.uint8).ctypes.data % PAGE
+
+
+def release(array: npt.NDArray[Any], first: int = 0, end: int | None = None) -> None:
     """Give back what the rows from `first` to `end` take, and nobody will read again; those before are gone too."""
     mapping = getattr(array.base, "obj", None)
     if not isinstance(mapping, mmap.mmap):
         return
-    begin, stop = (min(row * array.itemsize, len(mapping)) // PAGE * PAGE for row in (first, end))
+    rows = (first, len(array) if end is None else end)
+    begin, stop = (min(row * array.itemsize // PAGE * PAGE, len(mapping) - PAGE) for row in rows)
+    if end is None:
+        stop = len(mapping) - PAGE
     if stop > begin:
-        mapping.madvise(mmap.MADV_DONTNEED, begin, stop - begin)
+        mapping.madvise(mmap.MADV_DONTNEED, first_page(mapping) + begin, stop - begin)

@@ -106,7 +106,7 @@ def decode_step(S: State, rep: Replica) -> float:
         rep.blocked = NOT_BLOCKED
     decode_blocks(S, rep, rep.clock, rep.residue)
     costs = S.decodes[rep.table, rows]
-    duration = costs.overhead_s + S.settings.poll * rows + rep.kv_token_s * (rep.context + rows)
+    duration = costs.overhead_s + rep.kv_token_s * (rep.context + rows) + S.settings.poll * rows
     tick(S, rep, 1, next_residue(S, rep.residue))
     rep.context += rows
     rep.steps += 1
@@ -294,7 +294,8 @@ def coast_steps(S: State, rep: Replica, horizon: float, most: int) -> float:
     decode = rep.decoding
     rows = decode + rep.held
     costs = S.decodes[rep.table, rows]
-    overhead = costs.overhead_s + S.settings.poll * decode
+    overhead = costs.overhead_s
+    poll = S.settings.poll * decode
     kv_token_s = rep.kv_token_s
     clock = rep.clock
     residue = rep.residue
@@ -306,7 +307,7 @@ def coast_steps(S: State, rep: Replica, horizon: float, most: int) -> float:
     last = NOTHING
     while clock - rep.clock < most and nothing_is_due(S, rep, clock - rep.clock):
         need = S.residues[rep.index, residue].count
-        duration = overhead + kv_token_s * (context + decode)
+        duration = overhead + kv_token_s * (context + decode) + poll
         ends = gpu_free if two_in_flight else now + duration
         if need > rep.free or ends >= horizon:
             break

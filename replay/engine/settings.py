@@ -37,6 +37,8 @@ ORDER = {"fifo": st.FIFO, "lifo": st.LIFO, "adaptive_lifo": st.ADAPTIVE_LIFO}
 SHEDDING = {"never": st.SHED_NONE, "attempt": st.SHED_ATTEMPT, "call": st.SHED_CALL}
 RETRIES_SUMMED = 1_000
 """Retries whose waits are added up one by one; those after them are taken to be as long as the last."""
+LINE_MOST = 1 << 14
+"""Events in a line; more of a kind than stand in one go to the heap."""
 NO_LIMIT = 1 << 62
 """Of a queue without a cap."""
 
@@ -80,6 +82,7 @@ def settings_record(
         "evicts_fewest": engine.preempts == "fewest_outputs",
         "prefill_runs_on": engine.prefill_runs_on,
         "ring_mask": power_of_two(2 * most_blocks) - 1,
+        "line_mask": power_of_two(min(len(calls), LINE_MOST)) - 1,
         "table_mask": power_of_two(2 * most_blocks) - 1,
         "finish_mask": power_of_two(int(calls["output"].max(initial=1)) + 2) - 1,
         "stride": (longest // engine.block_size + 2) | 1,

@@ -14,7 +14,6 @@ from replay.engine import state as st
 from replay.engine.budgets import COLUMNS, TOKENS
 from replay.engine.identity import block_keys, content_keys, numbered
 from replay.engine.intake import call_extras, call_records, sessions
-from replay.engine.lines import LENGTH_MASK
 from replay.engine.lobby import NEVER
 from replay.engine.memory import zeros
 from replay.engine.settings import longest_sequence, power_of_two, settings_record
@@ -180,6 +179,7 @@ def new_state(
     tables = [step_seconds(kind.timed, most_tokens + seqs) for kind in kinds]
     if policy.cancellation.detection != "oracle":
         settings["step_least"] = min(map(shortest_step, kinds, tables)) * A_HAIR_LESS
+    line_length = int(settings["line_mask"][0]) + 1
     most_keys = int(extras["key"].max(initial=0)) + 1 if policy.gateway.coalesce else 1
     most_buckets = int(extras["bucket"].max(initial=0)) + 1 if policy.budget or policy.throttle else 1
     slots = np.zeros(replicas * seqs + 1, st.SLOT)  # the last one is for what lingers
@@ -251,7 +251,7 @@ def new_state(
         key_execution=np.full(most_keys, st.NONE, i8),
         budgets=new_buckets(most_buckets, policy.budget),
         heap=np.zeros(st.EVENTS_AT_ONCE * seqs + 1024, st.EVENT),
-        lines=zeros(st.LINES * (LENGTH_MASK + 1), st.EVENT).reshape(st.LINES, LENGTH_MASK + 1),
+        lines=zeros(st.LINES * line_length, st.EVENT).reshape(st.LINES, line_length),
         fronts=fronts,
         soon=np.zeros(power_of_two(2 * st.EVENTS_AT_ONCE * seqs + 64), st.EVENT),
         inbox=zeros(n, i8),

@@ -17,6 +17,7 @@ from replay.engine import state as st
 from replay.engine.events import ABORT_ARRIVES
 from replay.engine.intake import column
 from replay.engine.kernel import is_compiled
+from replay.engine.memory import release, zeros
 from replay.engine.setup import grown, new_state, with_room_for_samples
 from replay.errors import BadConfig, BadInput, RunFailed
 from replay.policies.knobs import Client, Fleet, Gateway, Policy
@@ -27,6 +28,8 @@ EVENTS_PER_SLICE = 2_000_000
 ATTEMPTS_LEAST, ATTEMPTS_PER_CALL = 10_000_000, 100
 """A run with more attempts than both allow is given up: clients that retry without end or wait fill the memory."""
 
+RUN_ALONE = ("call_extras", "execution_extras", "hashes", "privates", "inbox")
+"""Large arrays of which the tables need nothing."""
 LARGEST = 2**31 - 1
 """Of a time (s) or a number of tokens."""
 
@@ -158,6 +161,8 @@ def results(state: st.State, ids: npt.NDArray[np.int64], end_s: float, *, steps:
     unasked["status"][unasked["waits"] != st.HAS_COME] = st.LIVE
     state.calls["status"][state.calls["waits"] == st.FOR_ITS_TURN] = st.LIVE
     idle_s, travel_s = idle_e2e_s(state)
+    for name in RUN_ALONE:
+        release(getattr(state, name))
     replicas = tables.replicas_table(state, end_s)
     fates = np.zeros(int(state.progress["executions"]), np.int8)
     attempts = tables.attempt_outcomes(state, ids, fates)
@@ -177,7 +182,7 @@ def idle_e2e_s(state: st.State) -> tuple[npt.NDArray[np.float64], float]:
     best = np.empty(0)
     _, first_of_kind = np.unique(state.replicas["table"], return_index=True)
     for r in first_of_kind:
-        seconds = np.empty(len(state.calls))
+        seconds = zeros(len(state.calls), np.float64)
         loop.idle_seconds(state, r, seconds)
         best = np.minimum(best, seconds, out=best) if len(best) else seconds
     return best, 2.0 * (float(state.settings["to_gateway"]) + float(state.settings["to_engine"]))
