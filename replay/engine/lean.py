@@ -90,7 +90,7 @@ def one_kind_of_integer(get_template: Any) -> Any:
 
     def wide(kind: Any) -> Any:
         kind = types.unliteral(kind)
-        return types.int64 if isinstance(kind, types.Integer) and kind.signed else kind
+        return types.int64 if kind in types.signed_domain else kind
 
     def template(function: Any, arguments: Any, keywords: Any) -> Any:
         if function.py_func.__qualname__ in INNER:

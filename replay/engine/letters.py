@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from numba.core import cgutils, types
-from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
+
+from replay.engine.slim import built
 
 LETTERS_MAX = 24
 """Room for the longest word. All of it is copied, and the next word is written over what is too much."""
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@built
 def copy_letters(_: Any, to: Any, at: Any, spelling: Any, code: Any) -> Any:
     """Copy row `code` of `spelling`, LETTERS_MAX bytes, to `to[at:]`."""
 

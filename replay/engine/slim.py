@@ -18,7 +18,12 @@ from numba.extending import infer_getattr, intrinsic, lower_getattr_generic
 from numba.np.arrayobj import make_array, populate_array
 
 
-class Slim(types.Type):  # type: ignore[misc]
+def built(function: Any) -> Any:
+    """A function whose code is built instruction by instruction: see numba's `intrinsic`."""
+    return intrinsic(function)
+
+
+class Slim(types.Type):
     """Of a tuple with names, `whole`. Its own name is short, as a part of the names of all functions that take it."""
 
     def __init__(self, whole: Any) -> None:
@@ -28,11 +33,11 @@ class Slim(types.Type):  # type: ignore[misc]
 
 
 @register_default(Slim)
-class SlimModel(models.StructModel):  # type: ignore[misc]
+class SlimModel(models.StructModel):
     """A pointer for each record; a pointer and a shape for each array; and where in memory all of it lies, too."""
 
     def __init__(self, manager: Any, slim: Any) -> None:
-        members = [("place", types.voidptr)]
+        members: list[tuple[str, Any]] = [("place", types.voidptr)]
         for name, kind in zip(slim.whole.fields, slim.whole.types, strict=True):
             if isinstance(kind, types.Array):
                 shape = types.UniTuple(types.intp, kind.ndim)
@@ -43,18 +48,18 @@ class SlimModel(models.StructModel):  # type: ignore[misc]
 
 
 @infer_getattr
-class SlimAttribute(AttributeTemplate):  # type: ignore[misc]
+class SlimAttribute(AttributeTemplate):
     """An attribute has the type that it has in the tuple."""
 
     key = Slim
 
-    def generic_resolve(self, slim: Any, name: str) -> Any:
+    def generic_resolve(self, slim: Any, name: str) -> Any:  # type: ignore[override]
         if name in slim.whole.fields:
             return slim.whole.types[slim.whole.fields.index(name)]
         return None
 
 
-@lower_getattr_generic(Slim)  # type: ignore[untyped-decorator]
+@lower_getattr_generic(Slim)
 def attribute(context: Any, builder: Any, slim: Any, value: Any, name: str) -> Any:
     """The record, or an array made of its pointer and its shape: rows lie one after the other."""
     kind = slim.whole.types[slim.whole.fields.index(name)]
@@ -71,7 +76,7 @@ def attribute(context: Any, builder: Any, slim: Any, value: Any, name: str) -> A
     return array._getvalue()
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@built
 def slim(_: Any, whole: Any) -> Any:
     """The state, as inner functions take it."""
     to = Slim(whole)
@@ -93,7 +98,7 @@ def slim(_: Any, whole: Any) -> Any:
     return to(whole), code
 
 
-class Place(types.Type):  # type: ignore[misc]
+class Place(types.Type):
     """Where a slim state lies in memory."""
 
     def __init__(self, slim: Slim) -> None:
@@ -102,11 +107,11 @@ class Place(types.Type):  # type: ignore[misc]
 
 
 @register_default(Place)
-class PlaceModel(models.OpaqueModel):  # type: ignore[misc]
+class PlaceModel(models.OpaqueModel):
     """A pointer."""
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@built
 def place_of(_: Any, value: Any) -> Any:
     """Where a slim state lies: what is passed to functions that are called."""
 
@@ -116,7 +121,7 @@ def place_of(_: Any, value: Any) -> Any:
     return Place(value)(value), code
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@built
 def slim_at(_: Any, place: Any) -> Any:
     """The slim state that lies there, read word by word: those that a function does not use are not read."""
 

@@ -80,7 +80,7 @@ class Sheet:
 
     def array(self, field: Field) -> pa.Array:
         """A column as Arrow takes it: a time is null where it is infinite, a number below 0, a word without letters."""
-        values = self.written.get(field.name, self.columns.get(field.name))
+        values: Any = self.written.get(field.name, self.columns.get(field.name))
         data = [values]
         if field.type == pa.string():
             data = [values.ends, values.letters[: values.ends[self.rows]]]

@@ -196,12 +196,3 @@ def test_tables_hold_what_the_records_say(calls: int, executions: int, attempts:
         assert got.schema.equals(want.schema, check_metadata=True)
         for name in want.column_names:
             assert got[name].equals(want[name]), name
-
-
-def test_what_was_given_back_is_blank_and_the_rest_is_not() -> None:
-    array = memory.zeros(3_000_000, np.int64)
-    array[:] = 7
-    memory.release(array, 0, 1_500_000)
-    assert (array[1_500_000:] == 7).all()
-    if hasattr(memory.mmap, "MADV_DONTNEED"):
-        assert (array[:1_000_000] == 0).all()
