@@ -19,6 +19,7 @@ from replay.engine.clients import (
     times_out,
     user_leaves,
 )
+from replay.engine.coasting import coast
 from replay.engine.events import (
     ABORT_ARRIVES,
     ANSWER,
@@ -55,7 +56,7 @@ from replay.engine.lines import leave_line
 from replay.engine.lobby import is_full, lets_go, room_was_made
 from replay.engine.queue import enqueue
 from replay.engine.readers import look_at_started, tokens_are_read
-from replay.engine.scheduler import coast, end_step, finish, room_to_trace, schedule
+from replay.engine.scheduler import end_step, finish, schedule
 from replay.engine.slim import slim
 from replay.engine.state import (
     ABORTED,
@@ -74,6 +75,7 @@ from replay.engine.state import (
     Replica,
     State,
 )
+from replay.engine.tracing import room_to_trace
 from replay.engine.wakes import others_wake, wake
 
 FROM_REPLICA, FROM_TRACE, FROM_LINE, FROM_HEAP = 0, 1, 2, 3

@@ -165,103 +165,153 @@ def new_state(
 ) -> st.State:
     """Everything that a run of `calls` on `engines`, one for each replica, needs at its beginning. Raises BadConfig."""
     engine = agreed(engines)
-    kinds = list({id(profile): profile for profile in engines}.values())
-    caching, affinity = engine.prefix_caching, policy.gateway.routing == "prefix_affinity"
-    keys = block_keys(calls, engine.block_size) if caching else content_keys(calls.num_rows)
+    keys = block_keys(calls, engine.block_size) if engine.prefix_caching else content_keys(calls.num_rows)
     following, think_s = sessions(calls)
-    array, extras = call_records(calls, policy.client, engine, following), call_extras(calls, policy, engine, think_s)
+    records, extras = call_records(calls, policy.client, engine, following), call_extras(calls, policy, engine, think_s)
     contents = numbered(calls["content_id"])
-    most_contents = int(contents.max(initial=0)) + 1 if caching or affinity else 1
-    settings = settings_record(array, keys, policy, engines, seed)
+    settings = settings_record(records, keys, policy, engines, seed)
     settings["trace"] = trace
-    replicas, seqs = len(engines), int(settings["max_num_seqs"][0])
+    lazy = engine.prefix_caching and policy.cancellation.kv_release_delay_s > 0
+    settings["linger_most"] = settings["max_num_seqs"] * sequence_blocks(records, engine) if lazy else 0
+    attempts = len(records) * min(policy.client.max_attempts, ATTEMPTS_FORESEEN) + 16
+    return st.State(
+        settings=settings[0],
+        progress=new_progress(records)[0],
+        calls=records,
+        call_extras=extras,
+        contents=contents,
+        hashes=keys.keys,
+        hash_ends=keys.ends,
+        attempts=zeros(attempts, st.ATTEMPT),
+        executions=zeros(attempts, st.EXECUTION),
+        execution_extras=zeros(attempts, st.EXECUTION_EXTRA),
+        charges=columns(st.CHARGES, attempts),
+        inbox=zeros(attempts, np.int64),
+        **gateway_arrays(policy, extras, contents, keys.content_base),
+        **step_arrays(engines, policy, settings),
+        **batch_arrays(engines, settings[0]),
+        **pool_arrays(engines, settings[0], sequence_blocks(records, engine), contents),
+        **event_arrays(settings[0]),
+    )
+
+
+def sequence_blocks(records: npt.NDArray[Any], engine: EngineSettings) -> int:
+    """Blocks that the longest call may hold, and some more."""
+    return longest_sequence(records) // engine.block_size + 2
+
+
+def new_progress(records: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Where a run stands at its beginning."""
+    progress = np.zeros(1, st.PROGRESS)
+    progress["next_sample"] = np.inf
+    progress["next_call"] = np.argmin(records["waits"])
+    progress["lets_go_at"] = NEVER
+    for end in ("fresh_head", "fresh_tail", "retry_head", "retry_tail"):
+        progress[end] = st.NONE
+    return progress
+
+
+def gateway_arrays(
+    policy: Policy, extras: npt.NDArray[Any], contents: npt.NDArray[np.int64], keys: int
+) -> dict[str, npt.NDArray[Any]]:
+    """What the gateway remembers; `keys` is how many keys blocks have."""
+    affinity = policy.gateway.routing == "prefix_affinity"
+    most_contents = int(contents.max(initial=0)) + 1 if affinity else 1
+    most_keys = int(extras["key"].max(initial=0)) + 1 if policy.gateway.coalesce else 1
+    most_buckets = int(extras["bucket"].max(initial=0)) + 1 if policy.budget or policy.throttle else 1
+    return {
+        "sent_prefix": np.full(keys + 1 if affinity else 1, st.NONE, np.int32),
+        "sent_content": np.full(most_contents, st.NONE, np.int32),
+        "key_execution": np.full(most_keys, st.NONE, np.int64),
+        "budgets": new_buckets(most_buckets, policy.budget),
+    }
+
+
+def step_arrays(engines: Sequence[Profile], policy: Policy, settings: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
+    """The replicas, and how long their steps last. Enters the least that a step lasts in `settings`."""
+    kinds = list({id(profile): profile for profile in engines}.values())
+    seqs = int(settings["max_num_seqs"][0])
     most_tokens = max(profile.engine.max_num_batched_tokens for profile in engines)
     tables = [step_seconds(kind.timed, most_tokens + seqs) for kind in kinds]
     if policy.cancellation.detection != "oracle":
         settings["step_least"] = min(map(shortest_step, kinds, tables)) * A_HAIR_LESS
-    line_length = int(settings["line_mask"][0]) + 1
-    most_keys = int(extras["key"].max(initial=0)) + 1 if policy.gateway.coalesce else 1
-    most_buckets = int(extras["bucket"].max(initial=0)) + 1 if policy.budget or policy.throttle else 1
+    costs = [decode_costs(kind.timed, table[: seqs + 1]) for kind, table in zip(kinds, tables, strict=True)]
+    return {
+        "step_seconds": np.stack(tables),
+        "decodes": np.stack(costs),
+        "replicas": replica_array(engines, kinds),
+        "wakes": np.arange(len(engines), dtype=np.int32),
+    }
+
+
+def batch_arrays(engines: Sequence[Profile], settings: Any) -> dict[str, npt.NDArray[Any]]:
+    """Slots, and the lists of those in them."""
+    replicas, seqs = len(engines), int(settings["max_num_seqs"])
     slots = np.zeros(replicas * seqs + 1, st.SLOT)  # the last one is for what lingers
     slots["execution"] = st.NONE
     slots["private_from"] = st.NO_PRIVATE
-    i4, i8 = np.int32, np.int64
+    residues = np.zeros((replicas, int(settings["block_size"])), st.RESIDUE)
+    residues["head"] = residues["tail"] = st.NONE
+    steps = int(settings["finish_mask"]) + 1
+    return {
+        "slots": slots,
+        "free_slots": np.arange(replicas)[:, None] * seqs + np.arange(seqs - 1, -1, -1),
+        "chunks": np.zeros(seqs, np.int64),
+        "parts": np.zeros((replicas, seqs + 1), np.int64),
+        "flights": np.zeros((replicas, 2), st.FLIGHT),
+        "chunk_costs": np.zeros((len(slots), 2), st.CHUNK),
+        "completed": np.zeros((2 * replicas, seqs, 2), np.int64),
+        "draining": np.zeros((2 * replicas, seqs, 2), np.int64),
+        "stale": np.zeros((replicas, seqs), np.int64),
+        "finished": np.zeros(seqs, np.int64),
+        "finishing": np.full((replicas, steps), st.NONE, np.int64),
+        "residues": residues,
+        "due": np.full((replicas, int(settings["due_mask"]) + 1), st.NONE, np.int64),
+        "held": np.full((replicas, steps), st.NONE, np.int64),
+    }
+
+
+def pool_arrays(
+    engines: Sequence[Profile], settings: Any, sequence_blocks: int, contents: npt.NDArray[np.int64]
+) -> dict[str, npt.NDArray[Any]]:
+    """The KV pools, as far as blocks have numbers: with prefix caching alone."""
+    replicas, caching = len(engines), bool(settings["caching"])
     blocks = max(profile.engine.num_blocks for profile in engines) if caching else 1
-    sequence_blocks = longest_sequence(array) // engine.block_size + 2
     pool = np.zeros(replicas * blocks, st.BLOCK)
     pool["key"] = pool["chain"] = st.NONE
     pool["state"] = st.BLANK
     stories = np.zeros(len(pool), st.STORY)
     stories["producer"] = st.NONE
-    residues = np.zeros((replicas, engine.block_size), st.RESIDUE)
-    residues["head"] = residues["tail"] = st.NONE
+    privates = zeros(int(contents.max(initial=0)) + 1 if caching else 1, st.PRIVATE)
+    privates["execution"] = st.DISCLOSED if settings["linger_most"] or settings["blanks_to_back"] else st.NONE
+    sequences = replicas * int(settings["max_num_seqs"]) + 1
+    return {
+        "blocks": pool,
+        "stories": stories,
+        "buckets": np.full((replicas, int(settings["table_mask"]) + 1 if caching else 1), st.NONE, np.int32),
+        "ring": np.zeros((replicas, int(settings["ring_mask"]) + 1 if caching else 1), np.int32),
+        "numbers": free_numbers(engines, blocks) if caching else np.zeros((replicas, 1), np.int32),
+        "privates": privates,
+        "table": np.zeros((sequences if caching else 1, sequence_blocks), np.int32),
+        "hits": np.zeros(sequence_blocks, np.int32),
+        "lingering": np.zeros(power_of_two(2 * int(settings["linger_most"]) + 2), np.int32),
+    }
+
+
+def event_arrays(settings: Any) -> dict[str, npt.NDArray[Any]]:
+    """Where events wait, and what is written down of a run on its way."""
+    seqs, trace, length = int(settings["max_num_seqs"]), bool(settings["trace"]), int(settings["line_mask"]) + 1
     fronts = np.zeros(st.LINES, st.FRONT)
     fronts["time"] = np.inf
-    progress = np.zeros(1, st.PROGRESS)
-    progress["next_sample"] = np.inf
-    progress["next_call"] = np.argmin(array["waits"])
-    progress["lets_go_at"] = NEVER
-    for end in ("fresh_head", "fresh_tail", "retry_head", "retry_tail"):
-        progress[end] = st.NONE
-    lazy = caching and policy.cancellation.kv_release_delay_s > 0
-    settings["linger_most"] = seqs * sequence_blocks if lazy else 0
-    privates = zeros(most_contents if caching else 1, st.PRIVATE)
-    privates["execution"] = st.DISCLOSED if lazy or settings["blanks_to_back"][0] else st.NONE
-    n = len(array) * min(policy.client.max_attempts, ATTEMPTS_FORESEEN) + 16
-    return st.State(
-        settings=settings[0],
-        progress=progress[0],
-        step_seconds=np.stack(tables),
-        decodes=np.stack(
-            [decode_costs(kind.timed, table[: seqs + 1]) for kind, table in zip(kinds, tables, strict=True)]
-        ),
-        calls=array,
-        attempts=zeros(n, st.ATTEMPT),
-        executions=zeros(n, st.EXECUTION),
-        charges=columns(st.CHARGES, n),
-        call_extras=extras,
-        execution_extras=zeros(n, st.EXECUTION_EXTRA),
-        replicas=replica_array(engines, kinds),
-        wakes=np.arange(replicas, dtype=i4),
-        slots=slots,
-        free_slots=(np.arange(replicas)[:, None] * seqs + np.arange(seqs - 1, -1, -1)),
-        chunks=np.zeros(seqs, i8),
-        parts=np.zeros((replicas, seqs + 1), i8),
-        flights=np.zeros((replicas, 2), st.FLIGHT),
-        chunk_costs=np.zeros((len(slots), 2), st.CHUNK),
-        completed=np.zeros((2 * replicas, seqs, 2), np.int64),
-        draining=np.zeros((2 * replicas, seqs, 2), np.int64),
-        stale=np.zeros((replicas, seqs), i8),
-        finished=np.zeros(seqs, i8),
-        finishing=np.full((replicas, int(settings["finish_mask"][0]) + 1), st.NONE, i8),
-        residues=residues,
-        blocks=pool,
-        stories=stories,
-        buckets=np.full((replicas, int(settings["table_mask"][0]) + 1 if caching else 1), st.NONE, i4),
-        ring=np.zeros((replicas, int(settings["ring_mask"][0]) + 1 if caching else 1), i4),
-        numbers=free_numbers(engines, blocks) if caching else np.zeros((replicas, 1), i4),
-        privates=privates,
-        table=np.zeros((replicas * seqs + 1 if caching else 1, sequence_blocks), i4),
-        hits=np.zeros(sequence_blocks, i4),
-        contents=contents,
-        hashes=keys.keys,
-        hash_ends=keys.ends,
-        sent_prefix=np.full(keys.content_base + 1 if affinity else 1, st.NONE, i4),
-        sent_content=np.full(most_contents if affinity else 1, st.NONE, i4),
-        key_execution=np.full(most_keys, st.NONE, i8),
-        budgets=new_buckets(most_buckets, policy.budget),
-        heap=np.zeros(st.EVENTS_AT_ONCE * seqs + 1024, st.EVENT),
-        lines=zeros(st.LINES * line_length, st.EVENT).reshape(st.LINES, line_length),
-        fronts=fronts,
-        soon=np.zeros(power_of_two(2 * st.EVENTS_AT_ONCE * seqs + 64), st.EVENT),
-        inbox=zeros(n, i8),
-        due=np.full((replicas, int(settings["due_mask"][0]) + 1), st.NONE, i8),
-        held=np.full((replicas, int(settings["finish_mask"][0]) + 1), st.NONE, i8),
-        lingering=np.zeros(power_of_two(2 * int(settings["linger_most"][0]) + 2), i4),
-        samples=np.zeros(replicas + 1024, st.SAMPLE),
-        steps=np.zeros(4096 if trace else 1, st.STEP),
-        rows=np.zeros(2 * seqs + 4096 if trace else 1, st.ROW),
-    )
+    return {
+        "heap": np.zeros(st.EVENTS_AT_ONCE * seqs + 1024, st.EVENT),
+        "lines": zeros(st.LINES * length, st.EVENT).reshape(st.LINES, length),
+        "fronts": fronts,
+        "soon": np.zeros(power_of_two(2 * st.EVENTS_AT_ONCE * seqs + 64), st.EVENT),
+        "samples": np.zeros(int(settings["replicas"]) + 1024, st.SAMPLE),
+        "steps": np.zeros(4096 if trace else 1, st.STEP),
+        "rows": np.zeros(2 * seqs + 4096 if trace else 1, st.ROW),
+    }
 
 
 def grown(state: st.State) -> st.State:

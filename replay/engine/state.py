@@ -51,6 +51,8 @@ ROUND_ROBIN, LEAST_OUTSTANDING, RANDOM, POWER_OF_TWO, PREFIX_AFFINITY, SESSION =
 DONE, SLICE_ENDED, OUT_OF_ROOM, STUCK = 0, 1, 2, 3
 
 NONE = -1
+NOTHING = -1.0
+"""Duration of a step without a row."""
 LINES = 6
 """Kinds of events that wait in line."""
 EVENTS_AT_ONCE = 3
