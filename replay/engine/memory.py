@@ -34,7 +34,7 @@ def release(array: npt.NDArray[Any], first: int = 0, end: int | None = None) -> 
     """Give back what the rows from `first` to `end` take, and nobody will read again; those before are gone too."""
     mapping = getattr(array.base, "obj", None)
     if not isinstance(mapping, mmap.mmap):
-        return
+        return  # it is small, or a view of another array
     rows = (first, len(array) if end is None else end)
     begin, stop = (min(row * array.itemsize // PAGE * PAGE, len(mapping) - PAGE) for row in rows)
     if end is None:

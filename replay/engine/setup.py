@@ -15,7 +15,7 @@ from replay.engine.budgets import COLUMNS, TOKENS
 from replay.engine.identity import block_keys, content_keys, numbered
 from replay.engine.intake import call_extras, call_records, sessions
 from replay.engine.lobby import NEVER
-from replay.engine.memory import zeros
+from replay.engine.memory import release, zeros
 from replay.engine.settings import longest_sequence, power_of_two, settings_record
 from replay.errors import BadConfig
 from replay.policies.knobs import Policy, RetryBudget
@@ -30,6 +30,8 @@ OF_EXECUTIONS = ("execution_extras", "charges", "inbox")
 """Arrays that have a place for each execution."""
 ATTEMPTS_FORESEEN = 4
 """Attempts of a call that there is room for from the start. What is not used takes no memory."""
+ROWS_AT_ONCE = 65_536
+"""Rows that are moved to a larger array before those in the smaller one are given back."""
 SAMPLES_FORESEEN = 1_000_000
 """Looks at each replica that there is room for from the start."""
 A_HAIR_LESS = 1.0 - 1e-9
@@ -346,9 +348,14 @@ def with_room_for_samples(state: st.State) -> st.State:
 
 
 def longer(array: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
-    """The array with room for so many rows."""
+    """The array with room for so many rows; what it has is moved, and what is blank in it takes no memory there."""
     larger = zeros(rows, array.dtype) if array.ndim == 1 else columns(len(array), rows)
-    larger[..., : array.shape[-1]] = array
+    for new, old in zip(np.atleast_2d(larger), np.atleast_2d(array), strict=True):
+        for first in range(0, len(old), ROWS_AT_ONCE):
+            part = old[first : first + ROWS_AT_ONCE]
+            if part.view(np.int64).any():
+                new[first : first + len(part)] = part
+            release(array, first, first + len(part))
     return larger
 
 
