@@ -4,37 +4,37 @@ from __future__ import annotations
 
 from typing import Any
 
-from replay.engine.kernel import cold, hot, number
+from replay.engine.kernel import cold, hot
 from replay.engine.lines import stands_in_line
 from replay.engine.state import NONE, State
 
 # Priorities at equal times, smallest first; within one, in the order of posting.
-ABORT_ARRIVES = number(0)  # at an engine, before the step ends: an abort beats the finish
-STEP_ENDS = number(1)
-DELIVER = number(2)  # before a timeout: a response that is there in time counts
-TIMES_OUT = number(3)  # before the user leaves: an attempt ends once
-USER_LEAVES = number(4)
-CALL_ARRIVES = number(5)
-RETRY_IS_SENT = number(6)  # new calls and retries after what ended: they see the state that it left
-AT_GATEWAY = number(7)  # attempts and disconnects in the order in which they were sent
-EXECUTION_ARRIVES = number(8)
-SCHEDULE = number(9)  # last: the scheduler sees all that has arrived
+ABORT_ARRIVES = 0  # at an engine, before the step ends: an abort beats the finish
+STEP_ENDS = 1
+DELIVER = 2  # before a timeout: a response that is there in time counts
+TIMES_OUT = 3  # before the user leaves: an attempt ends once
+USER_LEAVES = 4
+CALL_ARRIVES = 5
+RETRY_IS_SENT = 6  # new calls and retries after what ended: they see the state that it left
+AT_GATEWAY = 7  # attempts and disconnects in the order in which they were sent
+EXECUTION_ARRIVES = 8
+SCHEDULE = 9  # last: the scheduler sees all that has arrived
 
 # Kinds of events that are not named by their priority alone.
-ATTEMPT_AT_GATEWAY = number(10)
-DISCONNECT_AT_GATEWAY = number(11)
-ORPHAN_EXPIRES = number(12)
-ANSWER = number(13)
-KV_IS_RELEASED = number(14)
-CANCEL_IS_SEEN = number(15)
-REFUSED = number(16)
-HEDGE_IS_SENT = number(17)
-DEADLINE_PASSES = number(18)
-LETS_GO = number(19)
-TOKENS_ARE_READ = number(20)
-READ_ENOUGH = number(21)
+ATTEMPT_AT_GATEWAY = 10
+DISCONNECT_AT_GATEWAY = 11
+ORPHAN_EXPIRES = 12
+ANSWER = 13
+KV_IS_RELEASED = 14
+CANCEL_IS_SEEN = 15
+REFUSED = 16
+HEDGE_IS_SENT = 17
+DEADLINE_PASSES = 18
+LETS_GO = 19
+TOKENS_ARE_READ = 20
+READ_ENOUGH = 21
 
-PRIORITY_SHIFT = number(48)
+PRIORITY_SHIFT = 48
 
 
 @hot
@@ -108,7 +108,7 @@ def drop_top(S: State) -> None:
 
 
 @hot
-def move(heap: Any, start: int, end: int) -> None:
+def copy_event(heap: Any, start: int, end: int) -> None:
     """Copy an event, field by field: numba copies a record byte by byte."""
     heap[end].time = heap[start].time
     heap[end].order = heap[start].order
@@ -124,7 +124,7 @@ def push(heap: Any, n: int, time: float, order: int, kind: int, argument: int) -
         above = (i - 1) >> 1
         if heap[above].time < time or (heap[above].time == time and heap[above].order < order):
             break
-        move(heap, above, i)
+        copy_event(heap, above, i)
         i = above
     heap[i].time = time
     heap[i].order = order
@@ -150,7 +150,7 @@ def sift(heap: Any, n: int) -> None:
         earlier = heap[right].time < heap[below].time
         earlier |= (heap[right].time == heap[below].time) & (heap[right].order < heap[below].order)
         below += int(earlier)
-        move(heap, below, i)
+        copy_event(heap, below, i)
         i = below
         below = 2 * i + 1
     push(heap, i, time, order, kind, argument)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
-import numpy as np
 from numba.core.caching import UserProvidedCacheLocator
 
 from replay.engine.lean import CALLED, INNER, compiling_once
@@ -76,11 +75,6 @@ _COMMON: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
 _INNER: dict[str, Any] = {**_COMMON, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
-
-
-def number(n: int) -> int:
-    """A constant that functions take as an argument: numba compiles them once, not once for each literal."""
-    return cast(int, np.int64(n))
 
 
 def inner(function: Kernel, *, forceinline: bool) -> Kernel:

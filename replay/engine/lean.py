@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import llvmlite.binding as llvm
-from numba.core import codegen, dispatcher, types
+from numba.core import codegen, dispatcher, lowering, types
 from numba.cpython import slicing
 
 INNER: set[str] = set()
@@ -40,10 +40,6 @@ def link_only(finalize: Any) -> Any:
         if library.name not in INNER:
             finalize(library)
             return
-        if library.name in CALLED:
-            for function in library._final_module.functions:
-                if not function.is_declaration:
-                    function.add_function_attribute("noinline")
         for used in dict.fromkeys(library._linking_libraries):
             library._reload_init.update(used._reload_init)
             library._final_module.link_in(used._get_module_for_linking(), preserve=True)
@@ -51,6 +47,17 @@ def link_only(finalize: Any) -> Any:
         library._finalized = True
 
     return linked
+
+
+def called_if_cold(setup: Any) -> Any:
+    """`setup_function` that forbids to inline what is to be called."""
+
+    def set_up(lowering: Any, description: Any) -> None:
+        setup(lowering, description)
+        if description.qualname in CALLED:
+            lowering.function.attributes.add("noinline")
+
+    return set_up
 
 
 def no_pointer(get_pointer: Any) -> Any:
@@ -112,6 +119,7 @@ def plain_loops(_: Any) -> Any:
 
 
 PATCHED = (
+    (lowering, "BaseLower", "setup_function", called_if_cold),
     (dispatcher, "_DispatcherBase", "get_call_template", one_kind_of_integer),
     (codegen, "JITCodeLibrary", "finalize", link_only),
     (codegen, "JITCodeLibrary", "get_pointer_to_function", no_pointer),

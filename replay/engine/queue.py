@@ -6,7 +6,7 @@ First come: a list threaded through the executions. By priority: a pairing heap 
 
 from __future__ import annotations
 
-from replay.engine.kernel import hot
+from replay.engine.kernel import cold, hot
 from replay.engine.state import NONE, Replica, State
 
 
@@ -69,7 +69,14 @@ def meld_children(S: State, first: int) -> int:
     return root
 
 
-@hot
+@cold
+def heap_insert(S: State, rep: Replica, x: int) -> None:
+    """Put `x` into a queue by priority."""
+    S.execution_extras[x].child = NONE
+    rep.queue_head = meld(S, rep.queue_head, x)
+
+
+@cold
 def heap_remove(S: State, rep: Replica, x: int) -> None:
     """Take `x` out of a queue by priority."""
     left = S.executions[x].previous
@@ -125,8 +132,7 @@ def enqueue(S: State, rep: Replica, x: int, preempted: bool) -> None:
     S.executions[x].next = NONE
     S.executions[x].previous = NONE
     if S.settings.by_priority:
-        S.execution_extras[x].child = NONE
-        rep.queue_head = meld(S, rep.queue_head, x)
+        heap_insert(S, rep, x)
     else:
         list_insert(S, rep, x, preempted)
     rep.waiting += 1
