@@ -207,7 +207,7 @@ def evict(S: State, rep: Replica, slot: int, given: int, extra: int, lingers: bo
         held += extra
     elif S.slots[slot].kind == PREFILLING:
         remove_part(S, rep, slot)
-    S.execution_extras[x].peak = max(S.execution_extras[x].peak, computed)
+    S.slots[slot].peak = max(S.slots[slot].peak, computed)
     vacate(S, rep, slot, computed, held, lingers)
     return x
 
@@ -222,6 +222,7 @@ def preempt(S: State, rep: Replica, slot: int, given: int, extra: int) -> None:
     x = evict(S, rep, slot, given, extra, False)
     S.executions[x].status = QUEUED
     S.executions[x].silent = 1
+    S.execution_extras[x].peak = S.slots[slot].peak
     S.execution_extras[x].silent_since = S.progress.now
     if unread > 0:
         S.executions[x].outputs -= unread

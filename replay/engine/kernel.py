@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 import numba
 from numba.core.caching import UserProvidedCacheLocator
 
-from replay.engine.lean import CALLED, INNER, compiling_once
+from replay.engine.lean import CALLED, INNER, compiling_once, full_name
 from replay.engine.slim import place_of, slim_at
 
 HERE = Path(__file__).parent
@@ -69,8 +69,7 @@ class ByContent(UserProvidedCacheLocator):
 
 
 # Nothing is allocated inside the kernels, so reference counting (`_nrt`) is off: with it, a state of many arrays is
-# counted up and down at every call, and the engine is 10 to 50 times slower. Inlining for the same reason: a call
-# passes the state by value, about seven words an array.
+# counted up and down at every call, and the engine is 10 to 50 times slower.
 _COMMON: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
 _INNER: dict[str, Any] = {**_COMMON, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
@@ -80,6 +79,8 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 def inner(function: Kernel, *, forceinline: bool) -> Kernel:
     """Compile a function that other kernels alone use."""
     INNER.add(function.__qualname__)
+    if not forceinline:
+        CALLED.add(full_name(function.__module__, function.__qualname__))
     return cast(Kernel, numba.njit(forceinline=forceinline, **_INNER)(function))
 
 
@@ -92,12 +93,10 @@ def cold(function: Kernel) -> Kernel:
     """Compile a function that runs rarely: called. The state is passed to it as the place where it lies."""
     name, parameters = function.__name__, list(inspect.signature(function).parameters)
     if parameters[0] != "S":
-        CALLED.add(function.__qualname__)
         return inner(function, forceinline=False)
     rest = ", ".join(parameters[1:])
     known: dict[str, Any] = {"body": hot(function), "slim_at": slim_at, "place_of": place_of}
     exec(f"def called_{name}(place, {rest}): return body(slim_at(place), {rest})", known)
-    CALLED.add(f"called_{name}")
     known["called"] = inner(known[f"called_{name}"], forceinline=False)
     exec(f"def call_{name}(S, {rest}): return called(place_of(S), {rest})", known)
     return cast(Kernel, inner(known[f"call_{name}"], forceinline=True))

@@ -23,14 +23,19 @@ from contextlib import contextmanager
 from typing import Any
 
 import llvmlite.binding as llvm
-from numba.core import codegen, dispatcher, lowering, types
+from numba.core import codegen, dispatcher, lowering, types, utils
 from numba.cpython import slicing
 
 INNER: set[str] = set()
 """Qualified names of the inner functions, which are the names of their libraries."""
 
 CALLED: set[str] = set()
-"""Those of them that are called, and not inlined."""
+"""Those of them that are called, and not inlined, by `full_name`: another module may inline one of the same name."""
+
+
+def full_name(module: str | None, name: str) -> str:
+    """A function's module and qualified name; functions that were made from text have no module."""
+    return f"{module or utils._dynamic_modname}.{name}"
 
 
 def link_only(finalize: Any) -> Any:
@@ -54,7 +59,7 @@ def called_if_cold(setup: Any) -> Any:
 
     def set_up(lowering: Any, description: Any) -> None:
         setup(lowering, description)
-        if description.qualname in CALLED:
+        if full_name(description.modname, description.qualname) in CALLED:
             lowering.function.attributes.add("noinline")
 
     return set_up

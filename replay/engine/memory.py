@@ -10,6 +10,11 @@ import numpy.typing as npt
 
 MAPPED_FROM = 2**19
 """Bytes from which on an array has a mapping of its own."""
+ROWS_AT_ONCE = 65_536
+"""Rows of an array that are moved elsewhere before they are given back."""
+LINE, SKEW_LINES = 64, 5
+"""Bytes of a cache line, and lines between two columns: were all to start at the same place of a page, the lines of one
+row would compete for the same places of the cache."""
 PAGE = 2 * 2**20
 """Bytes of a large page: fewer of them are faster to get, and less is given back in vain."""
 

@@ -65,8 +65,7 @@ def schedule(S: State, rep: Replica) -> float:
         if rep.prefill_only:
             budget = chunks_alone(S, rep.index)
         else:
-            rep.walked = not runs_in_order(S, rep)
-            budget = running_walk(S, rep.index) if rep.walked else running_in_order(S, rep)
+            budget = running_in_order(S, rep) if runs_in_order(S, rep) else running_walk(S, rep.index)
         if rep.preempted > 0:
             rep.blocked = NOT_BLOCKED
         elif rep.prefill_only == S.settings.prefill_first and not may_skip_admission(S, rep):
@@ -98,7 +97,6 @@ def decode_step(S: State, rep: Replica) -> float:
     """The step that only decodes; returns its duration."""
     rows = rep.decoding
     rep.prefill_only = 0
-    rep.walked = 0
     if rep.waiting == 0:
         rep.blocked = NOT_BLOCKED
     decode_blocks(S, rep, rep.clock, rep.residue)

@@ -50,6 +50,7 @@ def settings_record(
     engine, client, gateway = engines[0].engine, policy.client, policy.gateway
     most_blocks = max(profile.engine.num_blocks for profile in engines)
     longest = longest_sequence(calls)
+    block_reciprocal, block_shift = reciprocal(engine.block_size)
     record = np.zeros(1, st.SETTINGS)
     values: dict[str, Any] = {
         "to_gateway": policy.network.client_gateway_s,
@@ -68,8 +69,8 @@ def settings_record(
         "seed": seed,
         "calls": len(calls),
         "block_size": engine.block_size,
-        "block_reciprocal": reciprocal(engine.block_size)[0],
-        "block_shift": reciprocal(engine.block_size)[1],
+        "block_reciprocal": block_reciprocal,
+        "block_shift": block_shift,
         "max_num_seqs": max(profile.engine.max_num_seqs for profile in engines),
         "caching": engine.prefix_caching,
         "by_priority": engine.policy == "priority",

@@ -15,7 +15,7 @@ from replay.engine.budgets import COLUMNS, TOKENS
 from replay.engine.identity import block_keys, content_keys, numbered
 from replay.engine.intake import call_extras, call_records, sessions
 from replay.engine.lobby import NEVER
-from replay.engine.memory import release, zeros
+from replay.engine.memory import LINE, ROWS_AT_ONCE, SKEW_LINES, release, zeros
 from replay.engine.settings import longest_sequence, power_of_two, settings_record
 from replay.errors import BadConfig
 from replay.policies.knobs import Policy, RetryBudget
@@ -30,14 +30,10 @@ OF_EXECUTIONS = ("execution_extras", "charges", "inbox")
 """Arrays that have a place for each execution."""
 ATTEMPTS_FORESEEN = 4
 """Attempts of a call that there is room for from the start. What is not used takes no memory."""
-ROWS_AT_ONCE = 65_536
-"""Rows that are moved to a larger array before those in the smaller one are given back."""
 SAMPLES_FORESEEN = 1_000_000
 """Looks at each replica that there is room for from the start."""
 A_HAIR_LESS = 1.0 - 1e-9
 """Steps that are as short as they can be add up to what they are times their number, but for rounding."""
-SKEW_LINES = 5
-"""Cache lines by which a column begins behind the one before it, in its page."""
 
 
 def step_seconds(step_time: StepTime, max_tokens: int) -> npt.NDArray[np.float64]:
@@ -360,12 +356,8 @@ def longer(array: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
 
 
 def columns(number: int, rows: int) -> npt.NDArray[np.int64]:
-    """So many columns of zeros, side by side: the second index is the row.
-
-    They do not begin at the same place of a page: the lines of one row would compete for the same places of the cache.
-    """
-    line = 8
-    length = (rows // 512 * 512 + 512) + SKEW_LINES * line
+    """So many columns of zeros, side by side: the second index is the row."""
+    length = (rows // 512 * 512 + 512) + SKEW_LINES * LINE // 8
     return zeros(number * length, np.int64).reshape(number, length)
 
 

@@ -163,9 +163,9 @@ REPLICA = _record(
     i8="context_rate mixed_context_rate clock residue steps passes admissions context row_total context_total "
     "group_total marginal_total held_total "
     "allocated released counter_prompt computed_prompt computed_output preemptions free ring_head ring_tail "
-    "step_row step_context step_marginal traced_step lingering rounds max_num_seqs max_tokens chunk_limit watermark "
+    "step_row step_context step_marginal lingering rounds max_num_seqs max_tokens chunk_limit watermark "
     "num_blocks table index running decoding prefilling waiting queue_head queue_tail run_head run_tail slots_free "
-    "blocked chunks finished preempted walked in_flight empty_steps blank_count numbers private_left inbox_first "
+    "blocked chunks finished preempted in_flight empty_steps blank_count numbers private_left inbox_first "
     "inbox_last outstanding wake_kind wake_place held held_head dropped skipping stale late doomed prefill_only "
     "promised started unstarted waiting_tokens",
 )

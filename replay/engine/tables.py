@@ -12,7 +12,7 @@ import pyarrow as pa
 from replay.engine import columns as cols
 from replay.engine import state as st
 from replay.engine.letters import LETTERS_MAX
-from replay.engine.memory import release, zeros
+from replay.engine.memory import LINE, ROWS_AT_ONCE, SKEW_LINES, release, zeros
 from trace_schema.fields import Field, TableSchema
 from trace_schema.results import ATTEMPT_OUTCOMES, CALL_OUTCOMES, EXECUTIONS, REPLICAS, STEPS, TIMELINE
 
@@ -33,11 +33,6 @@ CHARGES = {
     "salvaged_ns": st.SALVAGED,
 }
 """Columns of EXECUTIONS that a run writes itself, and their rows in `State.charges`."""
-ROWS_AT_ONCE = 65_536
-"""Rows that are written before the records that they came from are given back."""
-LINE, SKEW_LINES = 64, 5
-"""Bytes of a cache line, and lines between two columns: were all to start at the same place of a page, the lines of one
-row would compete for the same places of the cache."""
 
 Array = npt.NDArray[Any]
 Words = Sequence[str | None]
