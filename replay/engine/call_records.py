@@ -15,16 +15,13 @@ class CallInputs(NamedTuple):
     prompt_tokens: Any
     output_tokens: Any
     stream: Any
-    timeout_s: Any
-    user_cancel_s: Any
-    user_cancel_tokens: Any
 
 
 @entry
-def write_records(inputs: CallInputs, timeout_s: float, longest: int, block_tokens: int, blocks: int, to: Any) -> None:
-    """A record for each call, whose client waits `timeout_s` where the trace does not say how long.
+def write_records(inputs: CallInputs, longest: int, block_tokens: int, blocks: int, to: Any) -> None:
+    """A record for each call.
 
-    A call with more than `longest` tokens, or with more than `blocks` blocks of `block_tokens`, cannot be served.
+    One with more than `longest` tokens, or with more than `blocks` blocks of `block_tokens`, cannot be served.
     """
     for c in range(len(to)):
         call = to[c]
@@ -34,14 +31,9 @@ def write_records(inputs: CallInputs, timeout_s: float, longest: int, block_toke
         call.prompt = prompt
         call.output = output
         call.stream = inputs.stream[c] if len(inputs.stream) > 0 else UNKNOWN
-        call.timeout = inputs.timeout_s[c] if len(inputs.timeout_s) > 0 else timeout_s
-        call.patience = inputs.user_cancel_s[c] if len(inputs.user_cancel_s) > 0 else INFINITY
-        call.leaves_tokens = inputs.user_cancel_tokens[c] if len(inputs.user_cancel_tokens) > 0 else 0
         call.end = INFINITY
         call.first_token = INFINITY
         call.attempt = NONE
-        call.hedge = NONE
         call.delivered_by = NONE
-        call.following = NONE
         needed = (min(prompt + inputs.output_tokens[c], longest) - 1 + block_tokens - 1) // block_tokens
         call.status = TOO_LONG if prompt + 1 > longest or needed > blocks else LIVE

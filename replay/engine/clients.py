@@ -20,6 +20,7 @@ from replay.engine.events import (
 )
 from replay.engine.gateway import detach
 from replay.engine.kernel import cold, hot
+from replay.engine.limits import patience_of, timeout_of
 from replay.engine.state import (
     ALWAYS,
     BEFORE_FIRST_TOKEN,
@@ -69,8 +70,8 @@ def call_arrives(S: State, c: int) -> None:
         end_call(S, c, TOO_LONG)
         return
     send_attempt(S, c)
-    if S.calls[c].patience < INFINITY:
-        post_at(S, S.progress.now + S.calls[c].patience, USER_LEAVES, c)
+    if patience_of(S, c) < INFINITY:
+        post_at(S, S.progress.now + patience_of(S, c), USER_LEAVES, c)
     if S.settings.deadline < INFINITY:
         post_at(S, S.progress.now + S.settings.deadline, DEADLINE_PASSES, c)
 
@@ -103,7 +104,7 @@ def send_attempt(S: State, c: int) -> None:
     a = new_attempt(S, c)
     S.calls[c].attempt = a
     set_off(S, c, a)
-    if S.settings.hedge_after < INFINITY:
+    if S.settings.hedges:
         post_at(S, S.progress.now + S.settings.hedge_after, HEDGE_IS_SENT, a)
 
 
@@ -130,8 +131,8 @@ def set_off(S: State, c: int, a: int) -> None:
     """Attempt `a` is on its way, and its client's timer runs."""
     if S.settings.has_budget:
         S.budgets[S.call_extras[c].bucket, ACTIVE] += 1.0
-    if S.calls[c].timeout < INFINITY:
-        post_at(S, S.progress.now + S.calls[c].timeout, TIMES_OUT, a)
+    if timeout_of(S, c) < INFINITY:
+        post_at(S, S.progress.now + timeout_of(S, c), TIMES_OUT, a)
     post(S, S.settings.to_gateway, ATTEMPT_AT_GATEWAY, a)
 
 
@@ -147,10 +148,10 @@ def hedge_is_sent(S: State, a: int) -> None:
     c = int(S.attempts[a].call)
     if S.attempts[a].status != OPEN or first_token_reaches_client(S, a) <= S.progress.now:
         return
-    if S.calls[c].hedge != NONE or S.calls[c].attempts >= S.settings.max_attempts or not may_retry(S, c, False):
+    if S.call_extras[c].hedge != NONE or S.calls[c].attempts >= S.settings.max_attempts or not may_retry(S, c, False):
         return
     b = new_attempt(S, c)
-    S.calls[c].hedge = b
+    S.call_extras[c].hedge = b
     set_off(S, c, b)
 
 
@@ -177,8 +178,9 @@ def end_attempt(S: State, a: int, status: int) -> None:
         S.attempts[a].first_token = first
     c = int(S.attempts[a].call)
     if S.calls[c].attempt == a:
-        S.calls[c].attempt = S.calls[c].hedge
-    S.calls[c].hedge = NONE
+        S.calls[c].attempt = S.call_extras[c].hedge if S.settings.hedges else NONE
+    if S.settings.hedges:
+        S.call_extras[c].hedge = NONE
     if S.settings.has_budget or S.settings.throttles:
         attempt_ends(S.settings, S.call_extras[c], S.budgets[S.call_extras[c].bucket], S.progress.now, status)
     detach(S, a)
@@ -193,13 +195,20 @@ def abandon(S: State, a: int, status: int) -> None:
 
 @hot
 def end_call(S: State, c: int, status: int) -> None:
-    """Call `c` is over; if its session has another turn, its user thinks about it."""
+    """Call `c` is over."""
     S.calls[c].status = status
     S.calls[c].end = S.progress.now
     if S.settings.has_budget:
         retry_is_over(S.call_extras[c], S.budgets[S.call_extras[c].bucket])
-    if S.calls[c].following != NONE:
-        post_at(S, S.progress.now + S.call_extras[S.calls[c].following].think, CALL_ARRIVES, S.calls[c].following)
+    if S.settings.has_turns:
+        next_turn(S, S.call_extras[c].following)
+
+
+@cold
+def next_turn(S: State, c: int) -> None:
+    """The turn before call `c` is over, if there is such a call: its user thinks, and then asks."""
+    if c != NONE:
+        post_at(S, S.progress.now + S.call_extras[c].think, CALL_ARRIVES, c)
 
 
 @hot
@@ -227,7 +236,7 @@ def silence_ends_it(S: State, a: int) -> float:
 
     While a request decodes, a token comes with every step.
     """
-    timeout = S.calls[S.attempts[a].call].timeout
+    timeout = timeout_of(S, int(S.attempts[a].call))
     if first_token_reaches_client(S, a) > S.progress.now or timeout <= 0.0:
         return S.progress.now
     x = int(S.attempts[a].execution)

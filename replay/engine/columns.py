@@ -18,7 +18,6 @@ from replay.engine.state import (
     DELIVERED,
     FINISHED,
     INFINITY,
-    NONE,
     OK,
     ORPHAN_PREFILL,
     RUNNING,
@@ -57,9 +56,6 @@ class CallColumns(NamedTuple):
     arrival_s: Any
     prompt_tokens: Any
     output_tokens: Any
-    client_timeout_s: Any
-    user_cancel_s: Any
-    user_cancel_tokens: Any
     eligible: Any
     outcome: Words
     reason: Words
@@ -70,9 +66,8 @@ class CallColumns(NamedTuple):
 
 
 class AttemptColumns(NamedTuple):
-    """Columns of ATTEMPT_OUTCOMES."""
+    """Columns of ATTEMPT_OUTCOMES, but for those that are there already."""
 
-    attempt_id: Any
     call_id: Any
     attempt: Any
     execution_id: Any
@@ -84,9 +79,8 @@ class AttemptColumns(NamedTuple):
 
 
 class ExecutionColumns(NamedTuple):
-    """Columns of EXECUTIONS, but for those that are charges."""
+    """Columns of EXECUTIONS, but for those that are there already."""
 
-    execution_id: Any
     call_id: Any
     replica: Any
     attempts: Any
@@ -126,32 +120,33 @@ def put_word(words: Words, i: int, code: int) -> None:
 @hot
 def put_word_or_null(words: Words, i: int, code: int) -> None:
     """The word for `code`, or null where there is none."""
-    if words.lengths[code] < 0:
-        words.ends[i + 1] = words.ends[i]
-    else:
+    if words.lengths[code] >= 0:
         put_word(words, i, code)
+    elif words.ends[i] > 0:
+        words.ends[i + 1] = words.ends[i]
 
 
 @entry
-def write_calls(calls: Any, idle_s: Any, travel_s: float, first: int, end: int, to: CallColumns) -> None:
+def write_calls(
+    calls: Any, patiences: Any, leaves_tokens: Any, idle_s: Any, travel_s: float, first: int, end: int, to: CallColumns
+) -> None:
     """Rows `first` to `end` of CALL_OUTCOMES.
 
-    `idle_s` is the time of each call on an idle replica, and becomes `idle_e2e_s`: `travel_s` more, or infinity.
+    `idle_s` is the time of each call on an idle replica, and becomes `idle_e2e_s`: `travel_s` more, or infinity. For
+    `patiences` and `leaves_tokens` see `limits.py`.
     """
     for c in range(first, end):
         call = calls[c]
-        patience = call.patience
-        reads_all = call.leaves_tokens <= 0 or call.leaves_tokens >= call.output or call.stream != STREAMED
+        tokens = leaves_tokens[c] if len(leaves_tokens) > 0 else 0
         too_long = call.status == TOO_LONG
         idle = idle_s[c] + travel_s
         idle_s[c] = INFINITY if too_long else idle
         to.arrival_s[c] = call.arrival
         to.prompt_tokens[c] = call.prompt
         to.output_tokens[c] = call.output
-        to.client_timeout_s[c] = call.timeout
-        to.user_cancel_s[c] = patience
-        to.user_cancel_tokens[c] = call.leaves_tokens if call.leaves_tokens > 0 else NONE
-        mark(to.eligible, c, patience > idle and reads_all and not too_long)
+        stays = len(patiences) == 0 or patiences[c] > idle
+        reads_all = tokens <= 0 or tokens >= call.output or call.stream != STREAMED
+        mark(to.eligible, c, stays and reads_all and not too_long)
         put_word(to.outcome, c, call.status)
         put_word_or_null(to.reason, c, call.status)
         to.first_token_s[c] = call.first_token
@@ -166,7 +161,6 @@ def write_attempts(attempts: Any, calls: Any, ids: Any, fates: Any, first: int, 
     for a in range(first, end):
         attempt = attempts[a]
         x = attempt.execution
-        to.attempt_id[a] = a
         to.call_id[a] = ids[attempt.call]
         to.attempt[a] = attempt.number
         to.execution_id[a] = x
@@ -213,7 +207,6 @@ def write_executions(executions: Any, calls: Any, ids: Any, fates: Any, first: i
     """Rows `first` to `end` of EXECUTIONS, but for the charges. `fates`: what `write_attempts` has decided."""
     for x in range(first, end):
         execution = executions[x]
-        to.execution_id[x] = x
         to.call_id[x] = ids[execution.call]
         to.replica[x] = execution.replica
         to.attempts[x] = execution.attempts

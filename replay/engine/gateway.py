@@ -16,6 +16,7 @@ from replay.engine.events import (
 )
 from replay.engine.kernel import hot
 from replay.engine.ledger import become_attended, become_orphan
+from replay.engine.limits import tokens_until_leaving
 from replay.engine.lobby import enter, learn_from, leave_line, room_was_made
 from replay.engine.state import (
     ABORTED,
@@ -107,7 +108,7 @@ def attach(S: State, a: int, x: int) -> None:
     if S.executions[x].orphan:
         become_attended(S, x)
     c = int(S.attempts[a].call)
-    if S.calls[c].leaves_tokens > 0 and S.calls[c].stream == STREAMED:
+    if tokens_until_leaving(S, c) > 0 and S.calls[c].stream == STREAMED:
         somebody_reads(S, x)
 
 

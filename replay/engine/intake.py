@@ -34,7 +34,7 @@ def values(calls: pa.Table, name: str, missing: float, kind: Any) -> npt.NDArray
 
 
 def call_records(
-    calls: pa.Table, client: Client, engine: EngineSettings, following: npt.NDArray[np.int64] | None = None
+    calls: pa.Table, engine: EngineSettings, following: npt.NDArray[np.int64] | None = None
 ) -> npt.NDArray[Any]:
     """The calls as the kernel reads them; `following`: the turn that waits for each (see `sessions`)."""
     records = zeros(calls.num_rows, st.CALL)
@@ -43,23 +43,39 @@ def call_records(
         prompt_tokens=fixed(column(calls, "prompt_tokens", 0, np.int32)),
         output_tokens=fixed(column(calls, "output_tokens", 1, np.int32)),
         stream=values(calls, "stream", st.UNKNOWN, np.int8),
-        timeout_s=values(calls, "client_timeout_s", np.inf, np.float64)[: None if client.timeout_s is None else 0],
-        user_cancel_s=values(calls, "user_cancel_s", np.inf, np.float64),
-        user_cancel_tokens=values(calls, "user_cancel_tokens", 0, np.int32),
     )
-    timeout_s = np.inf if client.timeout_s is None else client.timeout_s
     longest = min(engine.max_model_len, TOKENS_MOST - 1)
-    write_records(given, timeout_s, longest, engine.block_size, engine.num_blocks - 1, records)
-    if following is not None and len(following):
-        records["following"] = following
+    write_records(given, longest, engine.block_size, engine.num_blocks - 1, records)
+    if following is not None:
         records["waits"][following[following != st.NONE]] = st.FOR_ITS_TURN
     return records
 
 
+def call_limits(calls: pa.Table, client: Client) -> dict[str, npt.NDArray[Any]]:
+    """How long clients and users wait: see `limits.py`."""
+    if client.timeout_s is None:
+        timeouts = values(calls, "client_timeout_s", np.inf, np.float64)
+    else:
+        timeouts = zeros(calls.num_rows, np.float64)
+        timeouts[:] = client.timeout_s
+    return {
+        "timeouts": fixed(timeouts),
+        "patiences": values(calls, "user_cancel_s", np.inf, np.float64),
+        "leaves_tokens": values(calls, "user_cancel_tokens", 0, np.int32),
+    }
+
+
 def call_extras(
-    calls: pa.Table, policy: Policy, engine: EngineSettings, think_s: npt.NDArray[np.float64]
+    calls: pa.Table,
+    policy: Policy,
+    engine: EngineSettings,
+    following: npt.NDArray[np.int64],
+    think_s: npt.NDArray[np.float64],
 ) -> npt.NDArray[Any]:
-    """What only some policies and engines ask of a call. Raises BadConfig."""
+    """What only some policies, engines and traces ask of a call; for `following` and `think_s` see `sessions`.
+
+    Raises BadConfig.
+    """
     extras = zeros(calls.num_rows, st.CALL_EXTRA)
     if policy.gateway.coalesce:
         extras["key"] = coalescing_keys(calls, policy.gateway.coalesce_by)
@@ -74,8 +90,10 @@ def call_extras(
     bucket = budget_buckets(calls, policy)
     if len(bucket):
         extras["bucket"] = bucket
-    if len(think_s):
-        extras["think"] = think_s
+    if policy.client.hedge_after_s is not None:
+        extras["hedge"] = st.NONE
+    if len(following):
+        extras["following"], extras["think"] = following, think_s
     return extras
 
 

@@ -10,6 +10,7 @@ import math
 
 from replay.engine.events import EXECUTION_ARRIVES, LETS_GO, REFUSED, post, post_at
 from replay.engine.kernel import cold, hot
+from replay.engine.limits import timeout_of
 from replay.engine.routing import choose_replica
 from replay.engine.state import (
     ABORTED,
@@ -204,7 +205,7 @@ def is_worth_it(S: State, x: int) -> bool:
         return S.settings.shed == SHED_CALL and S.calls[c].status == LIVE and in_time(S, c, INFINITY)
     while a != NONE:
         c = int(S.attempts[a].call)
-        if in_time(S, c, S.attempts[a].start + S.calls[c].timeout):
+        if in_time(S, c, S.attempts[a].start + timeout_of(S, c)):
             return True
         a = S.attempts[a].next
     return False
@@ -217,7 +218,7 @@ def in_time(S: State, c: int, attempt_ends: float) -> bool:
     if S.settings.timeout_kind != TOTAL and S.calls[c].stream != WHOLE:
         answer = S.progress.first_token_s + DEVIATIONS * S.progress.first_token_off_s
     if S.settings.shed == SHED_CALL:
-        attempt_ends = S.calls[c].arrival + S.settings.max_attempts * S.calls[c].timeout + S.settings.backoff_total
+        attempt_ends = S.calls[c].arrival + S.settings.max_attempts * timeout_of(S, c) + S.settings.backoff_total
     ends = min(attempt_ends, S.calls[c].arrival + S.settings.deadline)
     return S.progress.now + answer + S.settings.to_gateway <= ends
 

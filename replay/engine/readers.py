@@ -11,6 +11,7 @@ from replay.engine.batch import outputs_of
 from replay.engine.events import READ_ENOUGH, TOKENS_ARE_READ, post, post_at, post_in_place
 from replay.engine.flights import head_end, unread_tokens
 from replay.engine.kernel import cold, hot
+from replay.engine.limits import tokens_until_leaving
 from replay.engine.state import DECODING, DRAINING, INFINITY, NONE, RUNNING, STREAMED, Replica, State
 
 AFTER_OTHERS = 1 << 40
@@ -57,8 +58,8 @@ def tokens_are_read(S: State, x: int) -> None:
     wanted = S.executions[x].output
     a = S.executions[x].waiters
     while a != NONE:
-        c = S.attempts[a].call
-        tokens = S.calls[c].leaves_tokens
+        c = int(S.attempts[a].call)
+        tokens = tokens_until_leaving(S, c)
         if 0 < tokens < S.executions[x].output and S.calls[c].stream == STREAMED and not S.attempts[a].leaving:
             if tokens <= read:
                 S.attempts[a].leaving = 1

@@ -97,9 +97,9 @@ def settings_record(
     if policy.throttle is not None:
         throttle = policy.throttle
         values |= {"throttles": True, "throttle": throttle.multiplier, "throttle_window": throttle.window_s}
-    values["reaches_out"] = len(engines) > 1 and (
-        policy.admission.hold_beyond_steps is not None or client.hedge_after_s is not None or bool(calls["waits"].any())
-    )
+    values["has_turns"] = bool(calls["waits"].any())
+    answers_matter = values["hedges"] or values["has_turns"]
+    values["reaches_out"] = len(engines) > 1 and (values["holds"] or answers_matter)
     for name, value in values.items():
         record[name] = value
     return record
@@ -123,6 +123,7 @@ def client_settings(client: Client) -> dict[str, Any]:
         "deadline": forever(client.deadline_s),
         "retries_rejections": client.retries_rejections,
         "streams_retried": STREAMS_RETRIED[client.streams_retried],
+        "hedges": client.hedge_after_s is not None,
         "hedge_after": forever(client.hedge_after_s),
         "backoff_base": client.backoff_base_s,
         "backoff_factor": client.backoff_factor,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from replay.engine import state as st
 from replay.engine.budgets import COLUMNS, TOKENS
 from replay.engine.identity import block_keys, content_keys, numbered
-from replay.engine.intake import call_extras, call_records, sessions
+from replay.engine.intake import call_extras, call_limits, call_records, sessions
 from replay.engine.lobby import NEVER
 from replay.engine.memory import LINE, ROWS_AT_ONCE, SKEW_LINES, release, zeros
 from replay.engine.settings import longest_sequence, power_of_two, settings_record
@@ -165,7 +165,7 @@ def new_state(
     engine = agreed(engines)
     keys = block_keys(calls, engine.block_size) if engine.prefix_caching else content_keys(calls.num_rows)
     following, think_s = sessions(calls)
-    records, extras = call_records(calls, policy.client, engine, following), call_extras(calls, policy, engine, think_s)
+    records, extras = call_records(calls, engine, following), call_extras(calls, policy, engine, following, think_s)
     contents = numbered(calls["content_id"])
     settings = settings_record(records, keys, policy, engines, seed)
     settings["trace"] = trace
@@ -185,6 +185,7 @@ def new_state(
         execution_extras=zeros(attempts, st.EXECUTION_EXTRA),
         charges=columns(st.CHARGES, attempts),
         inbox=zeros(attempts, np.int64),
+        **call_limits(calls, policy.client),
         **gateway_arrays(policy, extras, contents, keys.content_base),
         **step_arrays(engines, policy, settings),
         **batch_arrays(engines, settings[0]),

@@ -17,7 +17,7 @@ from replay.engine import state as st
 from replay.engine.events import ABORT_ARRIVES
 from replay.engine.intake import column
 from replay.engine.kernel import is_compiled
-from replay.engine.memory import release, zeros
+from replay.engine.memory import counted, release, zeros
 from replay.engine.setup import grown, new_state, with_room_for_samples
 from replay.errors import BadConfig, BadInput, RunFailed
 from replay.policies.knobs import Client, Fleet, Gateway, Policy
@@ -165,8 +165,9 @@ def results(state: st.State, ids: npt.NDArray[np.int64], end_s: float, *, steps:
         release(getattr(state, name))
     replicas = tables.replicas_table(state, end_s)
     fates = np.zeros(int(state.progress["executions"]), np.int8)
-    attempts = tables.attempt_outcomes(state, ids, fates)
-    executions = tables.executions_table(state, ids, fates)
+    numbers = counted(max(int(state.progress["attempts"]), len(fates)))
+    attempts = tables.attempt_outcomes(state, ids, numbers, fates)
+    executions = tables.executions_table(state, ids, numbers, fates)
     return Results(
         calls=tables.call_outcomes(state, ids, idle_s, travel_s),
         attempts=attempts,

@@ -75,17 +75,16 @@ def _record(**fields: str) -> np.dtype[Any]:
 
 
 CALL = _record(
-    f8="arrival patience timeout end first_token",
-    i4="prompt output attempts attempt hedge delivered_by leaves_tokens following",
+    f8="arrival end first_token",
+    i4="prompt output attempts attempt delivered_by",
     i1="status stream waits",
 )
-"""`patience`: seconds from its arrival until its user leaves; `leaves_tokens`: tokens read until then, 0 for never.
+
+CALL_EXTRA = _record(f8="think last_cost", i4="session reserve key bucket priority hedge following", i1="retrying")
+"""What only some policies, engines and traces ask of a call: blank for all others.
 
 `following` is the next turn of its session, which `waits` for its end, and for its user to think.
 """
-
-CALL_EXTRA = _record(f8="think last_cost", i4="session reserve key bucket priority", i1="retrying")
-"""What only some policies and engines ask of a call: written where it is not 0."""
 
 ATTEMPT = _record(
     f8="start end first_token",
@@ -219,7 +218,8 @@ SETTINGS = _record(
     i4="depth",
     i1="caching by_priority timeout_kind backoff_by_sum retries_rejections streams_retried coalesce routing retries "
     "has_budget refunds throttles holds order shed reaches_out trace detection poll_phase "
-    "holds_slots prefill_first evicts_fewest prefill_runs_on chunk_admission blanks_to_back late_aborts",
+    "holds_slots prefill_first evicts_fewest prefill_runs_on chunk_admission blanks_to_back late_aborts "
+    "has_turns hedges",
 )
 
 PROGRESS = _record(
@@ -256,6 +256,9 @@ class State(NamedTuple):
     charges: Any  # what each execution was charged, by kind of charge
     call_extras: Any
     execution_extras: Any
+    timeouts: Any  # seconds that each call's client waits for an attempt; see limits.py for this and the next two
+    patiences: Any  # seconds from its arrival until its user leaves
+    leaves_tokens: Any  # tokens read until then
     replicas: Any
     wakes: Any  # heap of replicas by the time at which they want attention
     slots: Any

@@ -41,7 +41,8 @@ Words = Sequence[str | None]
 class Sheet:
     """The columns of a table of `rows` rows, all zeros, to be written in compiled code; then an Arrow table over them.
 
-    `words` are the words of each text column, `written` the columns that are there already.
+    `words` are the words of each text column, `written` the columns that are there already; one without any value there
+    is null in every row.
     """
 
     def __init__(
@@ -76,11 +77,19 @@ class Sheet:
     def array(self, field: Field) -> pa.Array:
         """A column as Arrow takes it: a time is null where it is infinite, a number below 0, a word without letters."""
         values: Any = self.written.get(field.name, self.columns.get(field.name))
+        if field.name in self.written and len(values) < self.rows:
+            return nulls(field, self.rows)
         data = [values]
         if field.type == pa.string():
             data = [values.ends, values.letters[: values.ends[self.rows]]]
         valid = validity(field, values) if field.nullable else None
         return pa.Array.from_buffers(field.type, self.rows, [valid, *map(pa.py_buffer, data)])
+
+
+def nulls(field: Field, rows: int) -> pa.Array:
+    """A column of nulls, which takes no memory."""
+    blank = [pa.py_buffer(zeros(size, np.uint8)) for size in (rows // 8 + 1, rows * field.type.bit_width // 8)]
+    return pa.Array.from_buffers(field.type, rows, blank)
 
 
 def validity(field: Field, values: Any) -> pa.Buffer | None:
@@ -117,13 +126,14 @@ def in_parts(rows: int) -> list[tuple[int, int]]:
     return [(first, min(first + ROWS_AT_ONCE, rows)) for first in range(0, rows, ROWS_AT_ONCE)]
 
 
-def attempt_outcomes(state: st.State, ids: Array, fates: Array) -> pa.Table:
+def attempt_outcomes(state: st.State, ids: Array, numbers: Array, fates: Array) -> pa.Table:
     """ATTEMPT_OUTCOMES of the calls numbered `ids`. Enters into `fates`, one for each execution, what they decide.
 
+    `numbers` are 0, 1, 2, ... and as many as there are attempts, or more.
     The attempts of `state` are gone afterwards.
     """
     rows = int(state.progress["attempts"])
-    sheet = Sheet(ATTEMPT_OUTCOMES, rows, {"outcome": cols.ATTEMPT_OUTCOME})
+    sheet = Sheet(ATTEMPT_OUTCOMES, rows, {"outcome": cols.ATTEMPT_OUTCOME}, {"attempt_id": numbers[:rows]})
     to = cols.AttemptColumns(**sheet.columns)
     for first, end in in_parts(rows):
         cols.write_attempts(state.attempts, state.calls, ids, fates, first, end, to)
@@ -131,16 +141,18 @@ def attempt_outcomes(state: st.State, ids: Array, fates: Array) -> pa.Table:
     return sheet.table()
 
 
-def executions_table(state: st.State, ids: Array, fates: Array) -> pa.Table:
-    """EXECUTIONS of the calls numbered `ids`. `fates` is what `attempt_outcomes` has entered.
+def executions_table(state: st.State, ids: Array, numbers: Array, fates: Array) -> pa.Table:
+    """EXECUTIONS of the calls numbered `ids`. `fates` is what `attempt_outcomes` has entered; for `numbers` see there.
 
     The executions of `state` are gone afterwards.
     """
     rows = int(state.progress["executions"])
     if state.settings["caching"]:
         cols.price_salvage(state.charges, rows)
-    charges = {name: state.charges[row, :rows] for name, row in CHARGES.items()}
-    sheet = Sheet(EXECUTIONS, rows, {"ended": cols.ENDED, "fate": cols.FATE}, charges)
+    written = {name: state.charges[row, :rows] for name, row in CHARGES.items()}
+    sheet = Sheet(
+        EXECUTIONS, rows, {"ended": cols.ENDED, "fate": cols.FATE}, written | {"execution_id": numbers[:rows]}
+    )
     to = cols.ExecutionColumns(**sheet.columns)
     for first, end in in_parts(rows):
         cols.write_executions(state.executions, state.calls, ids, fates, first, end, to)
@@ -155,10 +167,17 @@ def call_outcomes(state: st.State, ids: Array, idle_s: Array, travel_s: float) -
     """
     rows = len(state.calls)
     words = {"outcome": cols.CALL_OUTCOME, "reason": cols.CALL_REASON}
-    sheet = Sheet(CALL_OUTCOMES, rows, words, {"call_id": ids, "idle_e2e_s": idle_s})
+    written = {
+        "call_id": ids,
+        "client_timeout_s": state.timeouts,
+        "user_cancel_s": state.patiences,
+        "user_cancel_tokens": np.where(state.leaves_tokens > 0, state.leaves_tokens, st.NONE).astype(np.int32),
+        "idle_e2e_s": idle_s,
+    }
+    sheet = Sheet(CALL_OUTCOMES, rows, words, written)
     to = cols.CallColumns(**sheet.columns)
     for first, end in in_parts(rows):
-        cols.write_calls(state.calls, idle_s, travel_s, first, end, to)
+        cols.write_calls(state.calls, state.patiences, state.leaves_tokens, idle_s, travel_s, first, end, to)
         release(state.calls, first, end)
     return sheet.table()
 

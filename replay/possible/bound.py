@@ -97,9 +97,9 @@ def eligible_calls(calls: pa.Table, policy: Policy, engines: list[Profile]) -> M
         return np.ones(calls.num_rows, bool)
     state = new_state(calls, policy, engines, 0)
     idle_s, travel_s = idle_e2e_s(state)
-    tokens = state.calls["leaves_tokens"]
+    patience, tokens = leaves
     reads_all = (tokens <= 0) | (tokens >= state.calls["output"]) | (state.calls["stream"] != st.STREAMED)
-    stays: Mask = reads_all & (state.calls["patience"] > idle_s + travel_s)
+    stays: Mask = reads_all & (patience > idle_s + travel_s)
     return stays
 
 

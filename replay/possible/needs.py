@@ -17,7 +17,6 @@ from replay.engine import state
 from replay.engine.identity import BlockKeys, block_keys, content_keys, numbered
 from replay.engine.intake import call_records, coalescing_keys
 from replay.engine.setup import agreed
-from replay.policies.knobs import Client
 from replay.possible.prices import Prices
 from replay.profiles.profile import EngineSettings, Profile
 
@@ -96,7 +95,7 @@ def needs_of(calls: pa.Table, engines: list[Profile], earliest_s: Floats) -> Nee
     engine = agreed(engines)
     caching = engine.prefix_caching
     keys = block_keys(calls, engine.block_size) if caching else content_keys(calls.num_rows)
-    array, contents = call_records(calls, Client(), engine), numbered(calls["content_id"])
+    array, contents = call_records(calls, engine), numbered(calls["content_id"])
     order = np.argsort(earliest_s, kind="stable")
     back = np.argsort(order, kind="stable")
     first, count, same = groups(array[order], contents[order], response_keys(calls)[order])

@@ -38,13 +38,17 @@ def random_records(rng: np.random.Generator, n: int, dtype: np.dtype[Any]) -> Ar
     return records
 
 
-def random_state(seed: int, calls: int, executions: int, attempts: int) -> st.State:
+def random_state(seed: int, calls: int, executions: int, attempts: int, limits: bool) -> st.State:
+    """A run that is over; `limits`: clients and users wait for some time only."""
     rng = np.random.default_rng(seed)
-    spare = 7
+    spare, limited = 7, calls if limits else 0
     state = st.State(**dict.fromkeys(st.State._fields))._replace(
         calls=random_records(rng, calls, st.CALL),
         attempts=random_records(rng, attempts + spare, st.ATTEMPT),
         executions=random_records(rng, executions + spare, st.EXECUTION),
+        timeouts=some_times(rng, limited),
+        patiences=some_times(rng, limited),
+        leaves_tokens=rng.integers(0, 3, limited).astype(np.int32) * rng.integers(0, 6_000, limited).astype(np.int32),
         charges=rng.integers(0, 10**10, (st.CHARGES, executions + spare)),
         settings={"caching": True},
         progress=np.zeros(1, st.PROGRESS)[0],
@@ -88,15 +92,17 @@ def spelt(codes: Array, *words: str | None) -> Array:
 
 def plain_calls(state: st.State, ids: Array, idle_s: Array) -> pa.Table:
     c = state.calls
+    never = np.full(len(c), np.inf)
+    patience = state.patiences if len(state.patiences) else never
+    stop = state.leaves_tokens if len(state.leaves_tokens) else np.zeros(len(c), np.int32)
     idle = np.where(c["status"] == st.TOO_LONG, np.inf, idle_s + TRAVEL_S)
-    patience, stop = c["patience"], c["leaves_tokens"]
     reads_all = (stop <= 0) | (stop >= c["output"]) | (c["stream"] != st.STREAMED)
     columns = {
         "call_id": ids,
         "arrival_s": c["arrival"],
         "prompt_tokens": c["prompt"],
         "output_tokens": c["output"],
-        "client_timeout_s": c["timeout"],
+        "client_timeout_s": state.timeouts if len(state.timeouts) else never,
         "user_cancel_s": patience,
         "user_cancel_tokens": np.where(stop > 0, stop, st.NONE),
         "idle_e2e_s": idle,
@@ -178,18 +184,19 @@ def plain_executions(state: st.State, ids: Array) -> pa.Table:
     return plain_table(EXECUTIONS, columns)
 
 
+@pytest.mark.parametrize("limits", [True, False])
 @pytest.mark.parametrize(
     ("calls", "executions", "attempts"),
     [(1, 0, 1), (3, 1, 2), (8, 8, 8), (500, 900, 1_100), (MANY, MANY, MANY)],
 )
-def test_tables_hold_what_the_records_say(calls: int, executions: int, attempts: int) -> None:
-    state = random_state(calls, calls, executions, attempts)
+def test_tables_hold_what_the_records_say(calls: int, executions: int, attempts: int, limits: bool) -> None:
+    state = random_state(calls, calls, executions, attempts, limits)
     ids = np.arange(calls) * 3 + 5
     idle_s = np.random.default_rng(calls).random(calls) * 50
     wanted = plain_calls(state, ids, idle_s), plain_attempts(state, ids), plain_executions(state, ids)
-    fates = np.zeros(executions, np.int8)
-    of_attempts = tables.attempt_outcomes(state, ids, fates)
-    of_executions = tables.executions_table(state, ids, fates)
+    numbers, fates = memory.counted(max(attempts, executions)), np.zeros(executions, np.int8)
+    of_attempts = tables.attempt_outcomes(state, ids, numbers, fates)
+    of_executions = tables.executions_table(state, ids, numbers, fates)
     of_calls = tables.call_outcomes(state, ids, idle_s, TRAVEL_S)
     for got, want in zip((of_calls, of_attempts, of_executions), wanted, strict=True):
         got.validate(full=True)
