@@ -181,10 +181,11 @@ def start_step(S: State, rep: Replica) -> bool:
         else:
             go_idle(S, rep)
         return True
-    horizon = S.progress.outside
-    if S.settings.reaches_out:
-        horizon = min(horizon, others_wake(S))
-    coast(S, rep, horizon)
+    if S.progress.soon_head == S.progress.soon_tail:  # else an abort has let the gateway send another request, now
+        horizon = S.progress.outside
+        if S.settings.reaches_out:
+            horizon = min(horizon, others_wake(S))
+        coast(S, rep, horizon)
     duration = schedule(S, rep)
     while rep.dropped != NONE:
         execution_ended(S, rep.dropped)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from replay.engine import Results, simulate
 from replay.policies.catalogue import CATALOGUE, KV_RELEASE_DELAY_S, POLL_COST_S, resolve
-from replay.policies.knobs import Policy
+from replay.policies.knobs import Admission, Client, Policy
 from replay.profiles.profile import EngineSettings, Profile, StepTime
 
 BASE_S, ROW_S = 0.010, 0.001
@@ -159,3 +159,16 @@ def test_a_request_that_is_cancelled_in_the_queue_never_runs() -> None:
         if entry.family == "cancellation" and name != "no_cancel_handling":
             results = simulate(calls(3, 3, output=100).slice(0, 3), resolve(name), one)
             assert results.executions["ended"].to_pylist()[1:] == ["never_admitted"] * 2, name
+
+
+def test_an_abort_makes_room_at_the_gateway_at_once_while_others_decode() -> None:
+    """The second call keeps the gateway from sending the third; its user leaves before it is in the batch."""
+    policy = Policy(
+        name="held",
+        client=Client(max_attempts=1),
+        admission=Admission(hold_beyond_steps=0.0),
+    )
+    trace = calls(3, 2).set_column(2, "arrival_s", pa.array([0.0, 0.1, 0.101]))
+    trace = trace.set_column(6, "user_cancel_s", pa.array([None, 0.0, None], pa.float64()))
+    held = simulate(trace, policy, PROFILE).executions.to_pylist()[2]
+    assert 0.1 < held["queued_s"] < 0.1 + BASE_S + ROW_S
