@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 LINE = re.compile(
     r"(?:\S+ )??(?P<remote_addr>\S+) \S+ (?P<remote_user>\S+) \[(?P<time_local>[^\]]+)\] "
@@ -25,16 +30,27 @@ def is_clf(head: bytes) -> bool:
     return any(LINE.match(line.decode("utf-8", "replace").strip()) for line in lines)
 
 
-def entry_of(line: str) -> dict[str, Any] | None:
-    """A line's variables by nginx's names, with whatever was appended as key=value; None where it is no such line."""
-    found = LINE.match(line.strip())
-    if not found:
-        return None
-    entry: dict[str, Any] = found.groupdict()
-    rest = entry.pop("rest")
-    times = BARE_TIMES.match(rest) if rest else None
-    if times:
-        entry |= times.groupdict()
-    elif rest:
-        entry |= {name.lower(): quoted or bare for name, quoted, bare in APPENDED.findall(rest)}
-    return entry
+def entries_of(lines: pa.Array) -> tuple[dict[str, pa.Array], npt.NDArray[np.bool_]]:
+    """(columns by nginx's names of variables, with whatever was appended as key=value; which lines are of such a log).
+
+    Columns have a row for each such line. What a line does not have is null or empty.
+    """
+    found = pc.extract_regex(lines, f"^{LINE.pattern}")
+    good = np.asarray(found.is_valid())
+    columns = fields_of(found.filter(found.is_valid()))
+    rest = columns.pop("rest")
+    times = pc.extract_regex(rest, BARE_TIMES.pattern)
+    appended = [
+        {} if bare or not text else {name.lower(): quoted or plain for name, quoted, plain in APPENDED.findall(text)}
+        for text, bare in zip(rest.to_pylist(), times.is_valid().to_pylist(), strict=True)
+    ]
+    columns |= fields_of(times)
+    for name in dict.fromkeys(chain.from_iterable(appended)):
+        values = pa.array([entry.get(name) for entry in appended], pa.string())
+        columns[name] = pc.coalesce(values, columns[name]) if name in columns else values
+    return columns, good
+
+
+def fields_of(found: pa.Array) -> dict[str, pa.Array]:
+    """The groups of a pattern that texts have matched, each as a column."""
+    return {field.name: pc.struct_field(found, field.name) for field in found.type}

@@ -10,7 +10,9 @@ queue.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from operator import itemgetter
 from typing import Any, cast
 
 import msgspec
@@ -22,7 +24,7 @@ import pyarrow.compute as pc
 from connectors.advice import lacking
 from connectors.base import Batch, Dropped
 from connectors.bodies import name_of_secret
-from connectors.clf import entry_of, is_clf
+from connectors.clf import entries_of, is_clf
 from connectors.files import CUT_SHORT, UNDECODABLE, blocks, first_object, head, objects, reason_of
 from connectors.instants import unix_time
 from connectors.rows import as_array, attempts_of
@@ -63,6 +65,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "max_tokens": ("max_tokens",),
 }  # fmt: skip
 """What people call a variable in their log_format, the best of them first; nginx's own name for it among them."""
+KNOWN = set(chain.from_iterable(NAMES.values()))
 OWN = {"remote_addr", "remote_user", "time_local", "time_iso8601", "msec", "request", "request_method", "request_uri",
        "status", "body_bytes_sent", "bytes_sent", "request_length", "request_time", "request_completion", "request_id",
        "http_referer", "http_user_agent", "upstream_addr", "upstream_status", "upstream_response_time",
@@ -121,13 +124,12 @@ class Nginx:
 
     def read(self, path: str) -> Iterator[Batch]:
         is_json = head(path).lstrip().startswith((b"{", b"["))
-        for rows, numbers, dropped in lines_of_json(path) if is_json else lines_of_text(path):
-            yield self.attempts(rows, numbers, path, dropped)
+        for said, places, dropped in lines_of_json(path) if is_json else lines_of_text(path):
+            yield self.attempts(said, places, path, dropped)
 
-    def attempts(self, rows: list[Row], numbers: list[int], path: str, dropped: Dropped) -> Batch:
-        places = np.asarray(numbers, np.int64)
-        wanted = requests(Said(rows), places, dropped)
-        lines = Said([row for row, is_wanted in zip(rows, wanted.tolist(), strict=True) if is_wanted])
+    def attempts(self, said: Said, places: Ints, path: str, dropped: Dropped) -> Batch:
+        wanted = requests(said, places, dropped)
+        lines = said.where(wanted)
         batch = attempts_of(
             columns_of(lines), places[wanted], source_format=self.name, source_file=path, dropped=dropped,
             needed=("arrival_s",),
@@ -140,36 +142,42 @@ class Nginx:
         return lacking(attempts, WITHOUT)
 
 
-def lines_of_json(path: str) -> Iterator[tuple[list[Row], list[int], Dropped]]:
-    """(rows, line numbers, lines that hold none) of a JSON log_format."""
+def lines_of_json(path: str) -> Iterator[tuple[Said, Ints, Dropped]]:
+    """(what lines say, their numbers, lines that say nothing) of a JSON log_format."""
     for found, numbers, dropped in objects(path, cast(Any, Mended()), reason_of):
-        names = {key: plain(key) for key in dict.fromkeys(key for row in found for key in row)}
-        if any(key != name for key, name in names.items()):
-            found = [{names[key]: value for key, value in row.items()} for row in found]
-        yield found, numbers, dropped
+        yield said_by(found), np.asarray(numbers, np.int64), dropped
 
 
-def lines_of_text(path: str) -> Iterator[tuple[list[Row], list[int], Dropped]]:
-    """(rows, line numbers, lines that hold none) of the combined or the common format."""
+def lines_of_text(path: str) -> Iterator[tuple[Said, Ints, Dropped]]:
+    """(what lines say, their numbers, lines that say nothing) of the combined or the common format."""
     first = 1
     for block in blocks(path):
         dropped = Dropped()
         if block is None:
             dropped.add(CUT_SHORT, first)
-            yield [], [], dropped
+            yield Said(0, {}), np.empty(0, np.int64), dropped
             return
-        rows, numbers = [], []
-        lines = block.decode("utf-8", "backslashreplace").split("\n")
-        lines = lines[:-1] if lines[-1] == "" else lines
-        for number, line in enumerate(lines, first):
-            row = entry_of(line)
-            if row is not None:
-                rows.append(row)
-                numbers.append(number)
-            elif line.strip():
-                dropped.add("not a line of an access log", number)
-        yield rows, numbers, dropped
+        lines = block.decode("utf-8", "backslashreplace").removesuffix("\n").split("\n")
+        numbers = np.arange(first, first + len(lines))
+        texts = pc.utf8_trim_whitespace(pa.array(lines, pa.string()))
+        columns, found = entries_of(texts)
+        dropped.add_all("not a line of an access log", numbers[~found & np.asarray(pc.not_equal(texts, ""))])
+        yield Said(int(found.sum()), columns), numbers[found], dropped
         first += len(lines)
+
+
+def said_by(rows: list[Row]) -> Said:
+    """What objects say, by the plain names of their keys; of two that have one name, the later counts."""
+    shapes = set(map(tuple, rows))
+    names = {key: plain(key) for key in dict.fromkeys(chain.from_iterable(shapes))}
+    if len(set(names.values())) < len(names):
+        return said_by([{names[key]: value for key, value in row.items()} for row in rows])
+    everywhere = set.intersection(*map(set, shapes)) if shapes else set()
+    columns = {}
+    for key, name in names.items():
+        if name in KNOWN:
+            columns[name] = list(map(itemgetter(key), rows)) if key in everywhere else [row.get(key) for row in rows]
+    return Said(len(rows), columns)
 
 
 class Mended:
@@ -204,30 +212,38 @@ def plain(key: str) -> str:
 
 
 class Said:
-    """What lines say, a column of texts for each key of `NAMES`; null where a line says nothing."""
+    """What `count` lines say: a column for each variable, by its plain name."""
 
-    def __init__(self, rows: list[Row]) -> None:
-        self.rows = rows
-        self.count = len(rows)
-        self.there = dict.fromkeys(name for row in rows for name in row)
+    def __init__(self, count: int, columns: Mapping[str, pa.Array | list[Any]]) -> None:
+        self.count, self.columns = count, columns
+        self.texts: dict[str, pa.Array] = {}
+
+    def where(self, wanted: Mask) -> Said:
+        """What some of the lines say."""
+        if wanted.all():
+            return self
+        mask = pa.array(wanted)
+        return Said(int(wanted.sum()), {name: self.raw(name).filter(mask) for name in self.columns})
 
     def raw(self, name: str) -> pa.Array:
-        """A variable as texts."""
-        values = as_array([row.get(name) for row in self.rows])
-        return values if pa.types.is_string(values.type) else cast_texts(values)
+        """A variable as texts; null where a line does not have it."""
+        if name not in self.texts:
+            values = as_array(self.columns[name])
+            self.texts[name] = values if pa.types.is_string(values.type) else cast_texts(values)
+        return self.texts[name]
 
     def get(self, what: str) -> pa.Array:
-        """What the first of a key's names says that says something."""
+        """What the first of a key's names in `NAMES` says that says something."""
         found = pa.nulls(self.count, pa.string())
         for name in NAMES[what]:
-            if name in self.there:
+            if name in self.columns:
                 values = self.raw(name)
                 found = pc.coalesce(found, pc.if_else(pc.is_in(values, value_set=NOTHING), None, values))
         return found
 
     def complete(self) -> pa.Array:
         """Whether nginx finished its response; null where it does not say."""
-        name = next((name for name in NAMES["completion"] if name in self.there), None)
+        name = next((name for name in NAMES["completion"] if name in self.columns), None)
         return pa.nulls(self.count, pa.bool_()) if name is None else pc.equal(self.raw(name), "OK")
 
 
