@@ -34,7 +34,7 @@ test: $(READY) ## Run the tests
 	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
 
 test-full: $(READY) ## Run all tests, the slow proofs included
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile --hypothesis-profile=default
 
 check: $(READY) ## Lint, types, imports, generated pages
 	$(BIN)/ruff check .

@@ -7,11 +7,15 @@ import os
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from replay.profiles.loader import save_profile
 from replay.profiles.profile import EngineSettings, Profile, StepTime
 
+# `make test` draws the same examples each time, `make test-full` others: for those who can look into what they find.
+hypothesis.settings.register_profile("same", derandomize=True)
+hypothesis.settings.load_profile("same")
 # Ray takes five seconds to start: only the tests of the cluster ask for it.
 os.environ["REPLAY_RUN_EXECUTOR"] = "inline"
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 from replay.engine.kernel import cold, hot
 from replay.engine.state import CONTEXT_BITS, DECODING, DRAINING, FS, Replica, State
 
+NOTHING_S = 1e-12
+"""Of a step of which no more is left, no row is: charges are rounded."""
+
 
 @hot
 def take_off(S: State, rep: Replica, duration: float, decoded: int) -> None:
@@ -107,7 +110,7 @@ def give_back_rows(S: State, r: int, slot: int) -> None:
         if S.settings.trace:
             S.steps[flight.traced].start -= saved
         saved += give_back_row(S, rep, slot, step)
-    rep.gpu_free -= saved
+    rep.gpu_free = S.flights[r, rep.steps & 1].end
 
 
 @hot
@@ -140,7 +143,7 @@ def give_back_row(S: State, rep: Replica, slot: int, step: int) -> float:
         return 0.0
     cost = (charge + again + S.settings.poll_fs) / FS
     share = min(left / flight.cost, 1.0)
-    seconds = min(share * cost, left)
+    seconds = left if flight.cost - cost < NOTHING_S else min(share * cost, left)
     account = S.slots[slot]
     account.recompute -= int(share * again)
     account.poll -= int(share * S.settings.poll_fs)

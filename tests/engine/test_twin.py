@@ -15,8 +15,8 @@ from tests import naive
 from tests.engine.scenarios import Scenario, scenarios
 from tests.naive.world import World
 
-QUICK = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
-THOROUGH = settings(QUICK, max_examples=5_000)
+THOROUGH = settings(max_examples=5_000, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+QUICK = settings(THOROUGH, max_examples=300)
 CALL_STATUS = {
     "live": ("unresolved", None), "delivered": ("delivered", None), "left": ("cancelled", None),
     **{reason: ("failed", reason) for reason in CALL_REASON if reason is not None},

@@ -11,6 +11,9 @@ from replay.policies.knobs import Cancellation
 from replay.profiles.profile import Profile
 from tests.naive.pool import Key, Pool
 
+NOTHING_S = 1e-12
+"""What is left of a step of which all rows are gone, but for rounding."""
+
 
 @dataclass(eq=False)
 class Execution:
@@ -355,12 +358,12 @@ class Replica:
                     for name, seconds in row.costs.items():
                         x.charge(name, -share * seconds)
                     whole = sum(seconds for name, seconds in row.costs.items() if name != "marginal")
-                    less = min(share * whole, left)
+                    less = left if flight.cost - whole < NOTHING_S else min(share * whole, left)
                     flight.cost -= whole
                     flight.end -= less
                     self.busy -= less
                     saved += less
-        self.gpu_free -= saved
+        self.gpu_free = self.flights[-1].end
 
     def remove(self, x: Execution, lingers: bool = False) -> None:
         """Out of the queue or the batch, for good."""
