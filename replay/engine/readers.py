@@ -82,9 +82,12 @@ def has_read_enough(S: State, a: int) -> None:
 
 @hot
 def look_again(S: State, rep: Replica, x: int, tokens: int) -> None:
-    """Look when execution `x` could have put out so many more tokens."""
-    if rep.in_flight == 0:
+    """Look when execution `x` could have put out so many more tokens; a step that ends now has yet to be read."""
+    time = S.progress.now
+    if rep.in_flight > 0:
+        time = head_end(S, rep) + (tokens - 1) * S.settings.step_least
+    if time <= S.progress.now:
         look_at_step_end(S, rep, x)
         return
     S.executions[x].look_is_due = 1
-    post_at(S, head_end(S, rep) + (tokens - 1) * S.settings.step_least, TOKENS_ARE_READ, x)
+    post_at(S, time, TOKENS_ARE_READ, x)

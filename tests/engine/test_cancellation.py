@@ -172,3 +172,15 @@ def test_an_abort_makes_room_at_the_gateway_at_once_while_others_decode() -> Non
     trace = trace.set_column(6, "user_cancel_s", pa.array([None, 0.0, None], pa.float64()))
     held = simulate(trace, policy, PROFILE).executions.to_pylist()[2]
     assert 0.1 < held["queued_s"] < 0.1 + BASE_S + ROW_S
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("detection", ["oracle", "push"])
+def test_a_reader_leaves_an_engine_whose_steps_take_no_time(detection: str) -> None:
+    trace = calls(1, 0).append_column("user_cancel_tokens", pa.array([5], pa.int32()))
+    engine = replace(PROFILE.engine, mode="async")
+    profile = replace(PROFILE, engine=engine, step_time=StepTime(knots_tokens=(1, 2), knots_s=(0.0, 0.001)))
+    policy = replace(resolve("push_cancel"), client=Client(max_attempts=1))
+    policy = replace(policy, cancellation=replace(policy.cancellation, detection=detection))
+    ended = simulate(trace, policy, profile).calls.to_pylist()[0]
+    assert (ended["outcome"], ended["user_cancel_tokens"]) == ("cancelled", 5)
