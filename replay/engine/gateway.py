@@ -10,14 +10,13 @@ from replay.engine.events import (
     ABORT_ARRIVES,
     ANSWER,
     ORPHAN_EXPIRES,
-    TOKENS_ARE_READ,
     post,
-    post_at,
 )
 from replay.engine.kernel import hot
 from replay.engine.ledger import become_attended, become_orphan
 from replay.engine.limits import tokens_until_leaving
 from replay.engine.lobby import enter, learn_from, leave_line, room_was_made
+from replay.engine.readers import somebody_reads
 from replay.engine.state import (
     ABORTED,
     ALIKE,
@@ -110,15 +109,6 @@ def attach(S: State, a: int, x: int) -> None:
     c = int(S.attempts[a].call)
     if tokens_until_leaving(S, c) > 0 and S.calls[c].stream == STREAMED:
         somebody_reads(S, x)
-
-
-@hot
-def somebody_reads(S: State, x: int) -> None:
-    """A user who may leave in mid-stream waits for execution `x`: its outputs are looked at from now on."""
-    S.executions[x].read = 1
-    if S.executions[x].first_output < INFINITY and not S.executions[x].look_is_due:
-        S.executions[x].look_is_due = 1
-        post_at(S, S.progress.now, TOKENS_ARE_READ, x)
 
 
 @hot

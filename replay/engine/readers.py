@@ -14,24 +14,47 @@ from replay.engine.kernel import cold, hot
 from replay.engine.limits import tokens_until_leaving
 from replay.engine.state import DECODING, DRAINING, INFINITY, NONE, RUNNING, STREAMED, Replica, State
 
+NOT_DUE = -1.0
+"""Time of a look that nobody takes."""
 AFTER_OTHERS = 1 << 40
 """Place of the first attempt among those whose users have read enough at one instant."""
+
+
+@hot
+def somebody_reads(S: State, x: int) -> None:
+    """A user who may leave in mid-stream waits for execution `x` from now on, and has what it has put out."""
+    if not S.executions[x].read:
+        S.executions[x].read = 1
+        S.execution_extras[x].look_at = NOT_DUE
+    if S.executions[x].first_output < INFINITY:
+        look_by(S, x, S.progress.now)
 
 
 @hot
 def begins_to_answer(S: State, rep: Replica, x: int) -> None:
     """Execution `x` puts out its first token, or the first since it was preempted."""
     S.executions[x].silent = 0
-    if S.executions[x].read and not S.executions[x].look_is_due:
+    if S.executions[x].read:
         look_at_step_end(S, rep, x)
 
 
 @hot
 def look_at_step_end(S: State, rep: Replica, x: int) -> None:
     """When the next step of the replica has ended, the outputs of execution `x` are looked at."""
-    S.executions[x].look_is_due = 1
-    S.execution_extras[x].started = rep.started
-    rep.started = x
+    if not S.executions[x].look_is_due:
+        S.executions[x].look_is_due = 1
+        S.execution_extras[x].started = rep.started
+        rep.started = x
+
+
+@hot
+def look_by(S: State, x: int, time: float) -> None:
+    """An event looks at the outputs of execution `x` at `time`, unless one does before; that of a later time does not."""
+    due = S.execution_extras[x].look_at
+    if S.progress.now <= due <= time:
+        return
+    S.execution_extras[x].look_at = time
+    post_at(S, time, TOKENS_ARE_READ, x)
 
 
 @hot
@@ -40,13 +63,17 @@ def look_at_started(S: State, rep: Replica) -> None:
     while rep.started != NONE:
         x = rep.started
         rep.started = S.execution_extras[x].started
+        S.executions[x].look_is_due = 0
+        S.execution_extras[x].look_at = S.progress.now
         post(S, 0.0, TOKENS_ARE_READ, x)
 
 
 @cold
 def tokens_are_read(S: State, x: int) -> None:
     """Look at the outputs of execution `x`: the users who have read enough of them leave, one after the other."""
-    S.executions[x].look_is_due = 0
+    if S.execution_extras[x].look_at != S.progress.now:
+        return
+    S.execution_extras[x].look_at = NOT_DUE
     if S.executions[x].status != RUNNING:
         return
     rep = S.replicas[S.executions[x].replica]
@@ -64,8 +91,7 @@ def tokens_are_read(S: State, x: int) -> None:
             if tokens <= read:
                 S.attempts[a].leaving = 1
                 has_read_enough(S, a)
-                S.executions[x].look_is_due = 1
-                post_at(S, S.progress.now, TOKENS_ARE_READ, x)
+                look_by(S, x, S.progress.now)
                 return
             wanted = min(wanted, tokens)
         a = S.attempts[a].next
@@ -86,8 +112,7 @@ def look_again(S: State, rep: Replica, x: int, tokens: int) -> None:
     time = S.progress.now
     if rep.in_flight > 0:
         time = head_end(S, rep) + (tokens - 1) * S.settings.step_least
-    if time <= S.progress.now:
+    if time > S.progress.now:
+        look_by(S, x, time)
+    else:
         look_at_step_end(S, rep, x)
-        return
-    S.executions[x].look_is_due = 1
-    post_at(S, time, TOKENS_ARE_READ, x)

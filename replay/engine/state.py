@@ -100,18 +100,19 @@ EXECUTION = _record(
 )
 """`held`: it waits at the gateway; `apart`: in the line of retries; `refused`: with which status.
 
-`read`: a user may leave when so many of its tokens are read, and while decoding some event looks at it (`look_is_due`);
+`read`: a user may leave when so many of its tokens are read, and it is looked at when the step ends (`look_is_due`);
 `silent`: it has put out nothing since it was preempted.
 """
 
 EXECUTION_EXTRA = _record(
-    f8="orphaned_at silent_since entered",
+    f8="orphaned_at silent_since entered look_at",
     i8="held_until held_mark lingering_from priority",
     i4="peak child lingering started",
 )
 """What only some policies and engines ask of an execution, and what a preemption leaves: written where it is not 0.
 
-`entered`: since when it waits at the gateway; `peak`: the most tokens of it that have been computed.
+`entered`: since when it waits at the gateway; `look_at`: when an event looks at its outputs; `peak`: the most tokens of
+it that have been computed.
 """
 
 SLOT = _record(

@@ -184,3 +184,13 @@ def test_a_reader_leaves_an_engine_whose_steps_take_no_time(detection: str) -> N
     policy = replace(policy, cancellation=replace(policy.cancellation, detection=detection))
     ended = simulate(trace, policy, profile).calls.to_pylist()[0]
     assert (ended["outcome"], ended["user_cancel_tokens"]) == ("cancelled", 5)
+
+
+def test_a_user_who_joins_a_stream_and_wants_no_more_than_it_has_leaves_at_once() -> None:
+    """The first user would read 300 tokens; the second wants 2 of the same stream, and it has put out some 90."""
+    trace = calls(2, 0).set_column(1, "content_id", pa.array([0, 0])).set_column(2, "arrival_s", pa.array([0.0, 1.0]))
+    trace = trace.append_column("user_cancel_tokens", pa.array([300, 2], pa.int32()))
+    policy = replace(resolve("coalesce"), client=Client(max_attempts=1))
+    first, second = simulate(trace, policy, PROFILE).calls.to_pylist()
+    assert first["end_s"] > 300 * (BASE_S + ROW_S)
+    assert (second["outcome"], second["end_s"]) == ("cancelled", 1.0)
