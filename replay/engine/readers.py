@@ -49,7 +49,7 @@ def look_at_step_end(S: State, rep: Replica, x: int) -> None:
 
 @hot
 def look_by(S: State, x: int, time: float) -> None:
-    """An event looks at the outputs of execution `x` at `time`, unless one does before; that of a later time does not."""
+    """An event looks at the outputs of execution `x` at `time`, unless one does before; later ones will not."""
     due = S.execution_extras[x].look_at
     if S.progress.now <= due <= time:
         return
