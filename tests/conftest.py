@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from replay.profiles.profile import EngineSettings, Profile, StepTime
 # `make test` draws the same examples each time, `make test-full` others: for those who can look into what they find.
 hypothesis.settings.register_profile("same", derandomize=True)
 hypothesis.settings.load_profile("same")
+# A shell has what it starts in the background ignore Ctrl-C, and so would the processes that are interrupted here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Ray takes five seconds to start: only the tests of the cluster ask for it.
 os.environ["REPLAY_RUN_EXECUTOR"] = "inline"
 

@@ -56,11 +56,10 @@ class Terminal:
 
 
 def take_terminal() -> None:
-    """Let the new session's terminal send it signals, which a test run in the background has learned to ignore."""
+    """Let the new session's terminal send it signals."""
     import fcntl
     import termios
 
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
