@@ -121,23 +121,40 @@ def objects(
 
     Of JSON that is laid out otherwise, the k-th value counts as line k.
     """
-    first = 1
-    for block in json_blocks(path):
+    for block, lines in counted(json_blocks(path)):
         dropped = Dropped()
         if block is None:
-            dropped.add(CUT_SHORT, first)
+            dropped.add(CUT_SHORT, lines.start)
             yield [], [], dropped
-            return
-        count = block.count(b"\n") + (not block.endswith(b"\n"))
-        rows = list(range(first, first + count))
-        try:
-            found = decoder.decode_lines(block)
-        except UNDECODABLE:
-            found = []
-        if len(found) != count:
-            found, rows = one_by_one(block.split(b"\n"), first, decoder, reason_of, dropped)
-        yield found, rows, dropped
+        else:
+            found, rows = objects_in(block, lines, decoder, reason_of, dropped)
+            yield found, rows, dropped
+
+
+def counted(parts: Iterator[bytes | None]) -> Iterator[tuple[bytes | None, range]]:
+    """Blocks of whole lines, each with the 1-based numbers of its lines."""
+    first = 1
+    for block in parts:
+        count = 0 if block is None else block.count(b"\n") + (not block.endswith(b"\n"))
+        yield block, range(first, first + count)
         first += count
+
+
+def objects_in(
+    block: bytes,
+    lines: range,
+    decoder: msgspec.json.Decoder[T],
+    reason_of: Callable[[Exception], str],
+    dropped: Dropped,
+) -> tuple[list[T], list[int]]:
+    """(objects, their line numbers) of a block of JSON lines that are numbered so."""
+    try:
+        found = decoder.decode_lines(block)
+    except UNDECODABLE:
+        found = []
+    if len(found) == len(lines):
+        return found, list(lines)
+    return one_by_one(block.split(b"\n"), lines.start, decoder, reason_of, dropped)
 
 
 def one_by_one(

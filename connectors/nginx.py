@@ -25,9 +25,20 @@ from connectors.advice import lacking
 from connectors.base import Batch, Dropped
 from connectors.bodies import name_of_secret
 from connectors.clf import entries_of, is_clf
-from connectors.files import CUT_SHORT, UNDECODABLE, blocks, first_object, head, objects, reason_of
+from connectors.files import (
+    CUT_SHORT,
+    UNDECODABLE,
+    blocks,
+    counted,
+    first_object,
+    head,
+    json_blocks,
+    objects_in,
+    reason_of,
+)
 from connectors.instants import unix_time
 from connectors.rows import as_array, attempts_of
+from connectors.typed_lines import texts_of
 
 Row = dict[str, Any]
 Ints = npt.NDArray[np.int64]
@@ -144,8 +155,17 @@ class Nginx:
 
 def lines_of_json(path: str) -> Iterator[tuple[Said, Ints, Dropped]]:
     """(what lines say, their numbers, lines that say nothing) of a JSON log_format."""
-    for found, numbers, dropped in objects(path, cast(Any, Mended()), reason_of):
-        yield said_by(found), np.asarray(numbers, np.int64), dropped
+    decoder = cast(Any, Mended())
+    for block, lines in counted(json_blocks(path)):
+        dropped = Dropped()
+        if block is None:
+            dropped.add(CUT_SHORT, lines.start)
+            yield Said(0, {}), np.empty(0, np.int64), dropped
+        elif (said := said_at_once(block, len(lines))) is not None:
+            yield said, np.arange(lines.start, lines.stop), dropped
+        else:
+            rows, numbers = objects_in(block, lines, decoder, reason_of, dropped)
+            yield said_by(rows), np.asarray(numbers, np.int64), dropped
 
 
 def lines_of_text(path: str) -> Iterator[tuple[Said, Ints, Dropped]]:
@@ -164,6 +184,15 @@ def lines_of_text(path: str) -> Iterator[tuple[Said, Ints, Dropped]]:
         dropped.add_all("not a line of an access log", numbers[~found & np.asarray(pc.not_equal(texts, ""))])
         yield Said(int(found.sum()), columns), numbers[found], dropped
         first += len(lines)
+
+
+def said_at_once(block: bytes, count: int) -> Said | None:
+    """What `count` lines say, if all their values are texts; each key must have a plain name of its own."""
+    table = texts_of(block)
+    if table is None or table.num_rows != count:
+        return None
+    columns = {plain(key): table[key].combine_chunks() for key in table.column_names}
+    return Said(count, columns) if len(columns) == table.num_columns else None
 
 
 def said_by(rows: list[Row]) -> Said:

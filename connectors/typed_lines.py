@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.base import Dropped
-from connectors.files import CUT_SHORT, json_blocks, one_by_one, reason_of
+from connectors.files import CUT_SHORT, counted, json_blocks, one_by_one, reason_of
 from connectors.json_values import SNIFFED_LINES, decoded
 from trace_schema.columns import alike
 
@@ -32,29 +32,37 @@ def tables(
     that are in one of the `others` come as they are.
     """
     decoder = msgspec.json.Decoder(line)
-    first = 1
-    for block in json_blocks(path):
+    for block, lines in counted(json_blocks(path)):
         dropped = Dropped()
         if block is None:
-            dropped.add(CUT_SHORT, first)
+            dropped.add(CUT_SHORT, lines.start)
             yield schema.empty_table(), np.zeros(0, np.int64), dropped
             return
-        count = block.count(b"\n") + (not block.endswith(b"\n"))
         table = next(filter(None, (table_of(block, kind) for kind in (schema, *others))), None)
-        rows = np.arange(first, first + count)
-        if table is None or table.num_rows != count:
-            lines, numbers = one_by_one(block.split(b"\n"), first, decoder, reason_of, dropped)
+        rows = np.arange(lines.start, lines.stop)
+        if table is None or table.num_rows != len(lines):
+            found, numbers = one_by_one(block.split(b"\n"), lines.start, decoder, reason_of, dropped)
             table = pa.table(
-                {field.name: column([getattr(x, field.name) for x in lines], field.type) for field in schema}
+                {field.name: column([getattr(x, field.name) for x in found], field.type) for field in schema}
             )
             rows = np.asarray(numbers, np.int64)
         yield table, rows, dropped
-        first += count
+
+
+def texts_of(block: bytes) -> pa.Table | None:
+    """The lines of a block as a table of texts, if the first ones are of texts and the others have no other keys."""
+    if not is_readable(block):
+        return None
+    first = [line for line in first_lines(block) if isinstance(line, dict)]
+    if not all(isinstance(value, str) for line in first for value in line.values()):
+        return None
+    keys = dict.fromkeys(key for line in first for key in line)
+    return parsed(block, pa.schema([(key, pa.string()) for key in keys]), "error")
 
 
 def table_of(block: bytes, schema: pa.Schema) -> pa.Table | None:
     """The lines of a block as a table, if all are as they should be."""
-    if (b"null" in block and NULL_LINE.search(block)) or not is_utf8(block):
+    if not is_readable(block):
         return None
     # Each field that no line has costs as much as one that all have.
     table = parsed(block, named_first(block, schema), "error")
@@ -88,9 +96,13 @@ def parsed(block: bytes, schema: pa.Schema, others: str) -> pa.Table | None:
 
 def named_first(block: bytes, schema: pa.Schema) -> pa.Schema:
     """The fields of a schema that a block's first lines name."""
-    lines = map(decoded, block[:SAMPLED_BYTES].split(b"\n", SNIFFED_LINES)[:SNIFFED_LINES])
-    named = {key for line in lines if isinstance(line, dict) for key in line}
+    named = {key for line in first_lines(block) if isinstance(line, dict) for key in line}
     return pa.schema([field for field in schema if field.name in named])
+
+
+def first_lines(block: bytes) -> list[Any]:
+    """The values of a block's first lines; None for what cannot be read."""
+    return [decoded(line) for line in block[:SAMPLED_BYTES].split(b"\n", SNIFFED_LINES)[:SNIFFED_LINES]]
 
 
 def column(values: list[Any], type: pa.DataType) -> pa.Array:
@@ -103,6 +115,11 @@ def column(values: list[Any], type: pa.DataType) -> pa.Array:
 
 def nullable(field: pa.Field) -> pa.Field:
     return field.with_nullable(True)
+
+
+def is_readable(block: bytes) -> bool:
+    """Whether Arrow's reader can be given a block."""
+    return not (b"null" in block and NULL_LINE.search(block)) and is_utf8(block)
 
 
 def is_utf8(block: bytes) -> bool:

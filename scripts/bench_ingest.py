@@ -3,9 +3,10 @@
 `python scripts/bench_ingest.py [--case NAME]... [--rows N] [--file PATH] [--json]` prints a row for each case, measured
 in a process of its own on one thread. Files are made with seed 1: `azure` is CSV as in Azure's traces of 2024 (times
 with six digits and a zone, two lengths), `azure_10m` has ten times the rows of it; `jsonl` are JSON lines with the
-names of docs/schema.md, `gateway` JSON lines of attempts with the call, the caller and the outcome of each. `--file`
-measures a log of your own. Speeds are rows per CPU second, of user and system; `peak_mb` is the most memory that the
-process had at once, of which about 80 MB are Python and Arrow. DuckDB reads the file and sums up its numbers.
+names of docs/schema.md, `gateway` JSON lines of attempts with the call, the caller and the outcome of each, `nginx` an
+access log. `--file` measures a log of your own. Speeds are rows per CPU second, of user and system; `peak_mb` is the
+most memory that the process had at once, of which about 80 MB are Python and Arrow. DuckDB reads the file and sums up
+its numbers.
 """
 
 from __future__ import annotations
@@ -77,6 +78,19 @@ def gateway(path: Path, rows: int) -> None:
     write_lines(path, rows, line)
 
 
+def nginx(path: Path, rows: int) -> None:
+    """An access log with a JSON log_format, as nginx writes it: all values are texts."""
+
+    def line(k: int, us: int, prompt: int, output: int) -> dict[str, Any]:
+        code = "499" if k % 11 == 9 else "200"
+        ended = {"msec": f"{us / 1e6:.3f}", "request_time": "3.500", "upstream_response_time": "3.500"}
+        known = {"request_id": f"{k:032x}", "remote_addr": f"10.0.0.{k % 50}", "status": code, "upstream_status": code}
+        sizes = {"request_length": str(4 * prompt), "body_bytes_sent": str(90 * output)}
+        return {**ended, **known, **sizes, "request": "POST /v1/chat/completions HTTP/1.1"}
+
+    write_lines(path, rows, line)
+
+
 def write_lines(path: Path, rows: int, line: Callable[[int, int, int, int], dict[str, Any]]) -> None:
     columns = (column.to_pylist() for column in traffic(rows).columns)
     with path.open("w") as file:
@@ -84,7 +98,8 @@ def write_lines(path: Path, rows: int, line: Callable[[int, int, int, int], dict
 
 
 CASES: dict[str, tuple[Callable[[Path, int], None], int]] = {
-    "azure": (azure, 1), "azure_10m": (azure, 10), "jsonl": (jsonl, 1), "gateway": (gateway, 1)
+    "azure": (azure, 1), "azure_10m": (azure, 10), "jsonl": (jsonl, 1), "gateway": (gateway, 1),
+    "nginx": (nginx, 1),
 }  # fmt: skip
 """What makes the file of a case, and how many times the rows it has."""
 
@@ -121,7 +136,7 @@ def by_replay(path: str) -> dict[str, object]:
 
     def work() -> int:
         with tempfile.TemporaryDirectory() as directory:
-            trace = ingest([path])
+            trace = ingest([path], bytes_per_token=4.0)  # of nginx's, which knows no tokens
             write_trace(trace, f"{directory}/trace.parquet")
         assert trace.report is not None
         return sum(file.rows_read for file in trace.report.files)
