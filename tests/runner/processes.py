@@ -13,6 +13,11 @@ def contents(run: Path) -> dict[str, bytes]:
     return {str(p.relative_to(run)): p.read_bytes() for p in sorted(run.rglob("*.parquet"))}
 
 
+def complaints(err: str) -> str:
+    """What a command says on standard error, but that it waits for workers, as it may on a busy machine."""
+    return "".join(line for line in err.splitlines(keepends=True) if not line.startswith("waiting for workers"))
+
+
 def descendants(name: str, of: int | None = None) -> list[int]:
     """Processes below one (by default this one) whose command begins with a name."""
     parents, found = {}, []
