@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, currently_in_test_context, given, note, settings
 
 from replay.engine import Results, simulate
 from replay.engine.columns import CALL_REASON
@@ -17,6 +18,8 @@ from tests.naive.world import World
 
 THOROUGH = settings(max_examples=5_000, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 QUICK = settings(THOROUGH, max_examples=300)
+ONCE_APART = Path(__file__).parents[1] / "fixtures" / "twin"
+"""Scenarios of which the two have thought differently."""
 CALL_STATUS = {
     "live": ("unresolved", None), "delivered": ("delivered", None), "left": ("cancelled", None),
     **{reason: ("failed", reason) for reason in CALL_REASON if reason is not None},
@@ -115,11 +118,18 @@ def agree(scenario: Scenario, until_s: float | None = None) -> None:
     arguments = (scenario.table, scenario.policy, scenario.profile, scenario.fleet, scenario.seed)
     twin = naive.simulate(*arguments, until_s=until_s)
     ours = simulate(*arguments, until_s=until_s, timeline_interval_s=0.07)
-    note(f"to replay: Scenario.load({repr(scenario)!r})")
+    if currently_in_test_context():
+        note(f"to replay: Scenario.load({repr(scenario)!r})")
     compare_calls(ours, twin)
     compare_attempts(ours, twin)
     compare_executions(ours, twin)
     compare_replicas(ours, twin)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("file", sorted(ONCE_APART.glob("*.json")), ids=lambda path: path.stem)
+def test_the_engine_agrees_with_its_twin_where_it_once_did_not(file: Path) -> None:
+    agree(Scenario.load(file.read_text()))
 
 
 @QUICK
