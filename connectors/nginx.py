@@ -170,20 +170,18 @@ def lines_of_json(path: str) -> Iterator[tuple[Said, Ints, Dropped]]:
 
 def lines_of_text(path: str) -> Iterator[tuple[Said, Ints, Dropped]]:
     """(what lines say, their numbers, lines that say nothing) of the combined or the common format."""
-    first = 1
-    for block in blocks(path):
+    for block, lines in counted(blocks(path)):
         dropped = Dropped()
         if block is None:
-            dropped.add(CUT_SHORT, first)
+            dropped.add(CUT_SHORT, lines.start)
             yield Said(0, {}), np.empty(0, np.int64), dropped
             return
-        lines = block.decode("utf-8", "backslashreplace").removesuffix("\n").split("\n")
-        numbers = np.arange(first, first + len(lines))
-        texts = pc.utf8_trim_whitespace(pa.array(lines, pa.string()))
+        numbers = np.arange(lines.start, lines.stop)
+        texts = pa.array(block.decode("utf-8", "backslashreplace").removesuffix("\n").split("\n"), pa.string())
+        texts = pc.utf8_trim_whitespace(texts)
         columns, found = entries_of(texts)
         dropped.add_all("not a line of an access log", numbers[~found & np.asarray(pc.not_equal(texts, ""))])
         yield Said(int(found.sum()), columns), numbers[found], dropped
-        first += len(lines)
 
 
 def said_at_once(block: bytes, count: int) -> Said | None:
