@@ -32,3 +32,14 @@ def free_memory_bytes() -> int | None:
     except OSError:
         return free
     return free if most == "max" else min(free, int(most) - used)
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is a process of this machine with a number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True  # it is another user's
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 import time
@@ -26,7 +27,7 @@ from ray.exceptions import (
 from replay.engine.kernel import is_compiled
 from replay.engine.warm import warm_up
 from replay.errors import BadConfig, ClusterUnreachable, RunFailed, UserError
-from replay.machine import available_cpus
+from replay.machine import available_cpus, is_running
 from replay.runner.cells import Cell, CellReport, Limits, Report, discard_leftovers, run_cell
 from replay.runner.session import Session, first_line, session
 from replay.runner.store import Store
@@ -42,7 +43,9 @@ SHORT_CELL_S = 0.2
 GET_TIMEOUT_S = 60.0
 """For results that are there already."""
 END_TIMEOUT_S = 5.0
-"""For workers to be gone once they are killed."""
+"""For workers to be gone once they are killed, by Ray's account and by this machine's."""
+END_LOOK_S = 0.01
+"""Between two looks at whether they are."""
 START_NOTE_S, START_TIMEOUT_S = 30.0, 900.0
 """Without any worker: when to say so, and when to give up. A cluster that grows needs minutes for a node."""
 
@@ -75,7 +78,8 @@ class RayExecutor:
                 warm_up()
             size = min(self.workers or found.cpus or 1, len(cells))
             with reachable(self.store, found) as marker:
-                crew = Crew(cells, calls, limits, Store(str(self.store.root.resolve())), marker, size, on_progress)
+                store = Store(str(self.store.root.resolve()))
+                crew = Crew(cells, calls, limits, store, found.own, marker, size, on_progress)
                 try:
                     yield from crew.reports()
                 except (ConnectionError, RaySystemError) as error:
@@ -94,15 +98,15 @@ class CellWorker:
         self.limits = limits
         self.within = 0.0
 
-    def prepare(self, marker: str | None) -> UserError | None:
-        """Load the engine; why this worker cannot write the results, if it cannot."""
+    def prepare(self, marker: str | None) -> int | UserError:
+        """Load the engine. The number of this process; or why it cannot write the results."""
         if marker is not None and self.store.read(marker) is None:
             return BadConfig(
                 f"{self.store.root}: is not there on the cluster's node {socket.gethostname()}; "
                 "-o must name a directory that all nodes share, or submit the run with replay submit"
             )
         warm_up()
-        return None
+        return os.getpid()
 
     def run(self, cell: Cell, calls: pa.Table) -> CellReport:
         """Run a cell; `calls` are read where they lie in the node's object store."""
@@ -123,6 +127,8 @@ class Hand:
     """A worker as the driver sees it."""
 
     actor: Any
+    pid: int | None = None
+    """Its process on its machine, once it has prepared."""
     tasks: deque[tuple[Any, Cell | None]] = field(default_factory=deque)
     """What is expected of it, the oldest first, and the cell of each; none while it prepares."""
     since: float = 0.0
@@ -151,6 +157,7 @@ class Crew:
         calls: Sequence[pa.Table],
         limits: Limits,
         store: Store,
+        own: bool,
         marker: str | None,
         size: int,
         on_progress: Report,
@@ -162,6 +169,7 @@ class Crew:
         self.worker = remote(num_cpus=1, max_restarts=0, concurrency_groups={"look": 1})(CellWorker)
         self.calls = {part: ray.put(calls[part]) for part in sorted({cell.partition for cell in cells})}
         self.store = store
+        self.own = own
         self.limits = limits
         self.marker = marker
         self.size = size
@@ -223,6 +231,7 @@ class Crew:
             self.short = result.seconds < SHORT_CELL_S
             self.give(hand)
             return result
+        hand.pid = result
         self.ready = True
         del self.deaths[STARTING]
         self.give(hand)
@@ -279,10 +288,19 @@ class Crew:
         expected = [ref for hand in self.hands for ref, _ in hand.tasks]
         if expected:
             ray.wait(expected, num_returns=len(expected), timeout=END_TIMEOUT_S)
+        if self.own:
+            wait_for_end([hand.pid for hand in self.hands if hand.pid is not None])
         for hand in self.hands:
             for _, cell in hand.tasks:
                 if cell is not None:
                     discard_leftovers(cell, self.store)
+
+
+def wait_for_end(pids: Sequence[int]) -> None:
+    """Wait until processes of this machine are gone: a worker that Ray takes for dead may still be writing."""
+    deadline = time.monotonic() + END_TIMEOUT_S
+    while any(is_running(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(END_LOOK_S)
 
 
 @contextmanager

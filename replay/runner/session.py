@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,6 +26,7 @@ from ray._private.ray_logging import stdout_deduplicator
 
 from replay.engine.kernel import source_digest
 from replay.errors import BadConfig, ClusterUnreachable, RunFailed
+from replay.machine import is_running
 from replay.package import staged_package
 
 TCP_TIMEOUT_S = 5.0
@@ -136,6 +137,25 @@ def interrupt(*_: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Ctrl-C and SIGTERM take effect when the context ends, not within it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+    handlers = {sent: signal.getsignal(sent) for sent in (signal.SIGINT, signal.SIGTERM)}
+    for sent in handlers:
+        signal.signal(sent, lambda number, _: held.append(number))
+    try:
+        yield
+    finally:
+        for sent, handler in handlers.items():
+            signal.signal(sent, handler)
+        if held:
+            signal.raise_signal(held[0])
+
+
 def init(**arguments: Any) -> None:
     """`ray.init`, silently, with SIGTERM taken as Ctrl-C."""
     ray.init(logging_level=logging.CRITICAL, log_to_driver=False, **arguments)
@@ -172,8 +192,9 @@ def started(workers: int, store_bytes: int) -> Iterator[Session]:
             ) from error
         yield Session(cpus=workers, own=True)
     finally:
-        ray.shutdown(wait_for_processes=True)
-        shutil.rmtree(directory, ignore_errors=True)
+        with interrupts_held():
+            ray.shutdown(wait_for_processes=True)
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 PREFIX = "replay-ray-"
@@ -189,13 +210,9 @@ def remove_abandoned() -> None:
     """Remove the directories of drivers that were killed and could not."""
     for path in Path(temporary_directory()).glob(f"{PREFIX}*-*"):
         pid = path.name.removeprefix(PREFIX).partition("-")[0]
-        try:
-            if path.stat().st_uid == os.getuid():
-                os.kill(int(pid), 0)
-        except ProcessLookupError:
-            shutil.rmtree(path, ignore_errors=True)
-        except (OSError, ValueError):
-            continue
+        with suppress(OSError, ValueError):
+            if path.stat().st_uid == os.getuid() and not is_running(int(pid)):
+                shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager

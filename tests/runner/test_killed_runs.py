@@ -17,7 +17,8 @@ from tests.runner.conftest import CODE, outside
 from tests.runner.processes import complaints, contents, descendants, wait_for
 
 POLICIES = ["cancel", "coalesce"]
-SEEDS = 60
+SEEDS = 100
+SEEDS_NEVER_DONE = 3_000
 WORKER = "ray::CellWorker"
 
 
@@ -28,7 +29,7 @@ def finished(run: Path) -> int:
 
 @pytest.fixture
 def command(log_file: str, profile_file: str, tmp_path: Path) -> list[str]:
-    """A run of 120 cells on a Ray of its own."""
+    """A run of 200 cells on a Ray of its own."""
     policies = [word for name in POLICIES for word in ("--policy", name)]
     return [
         sys.executable, "-c", CODE, "run", log_file, "--profile", profile_file, *policies, "--seeds", str(SEEDS),
@@ -86,7 +87,7 @@ def test_an_interrupted_run_ends_its_own_ray(sent: signal.Signals, command: list
         ours.extend(descendants("", of=pid))
         os.killpg(pid, sent) if sent is signal.SIGINT else os.kill(pid, sent)
 
-    with killed(command, run, interrupt) as process:
+    with killed([*command, "--seeds", str(SEEDS_NEVER_DONE)], run, interrupt) as process:
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
     assert (
