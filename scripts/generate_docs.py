@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import pyarrow as pa
 from policies_page import policies_page
 from profiles_page import profiles_page
 from queries_page import queries_page
@@ -15,7 +16,7 @@ from synthetic_page import synthetic_page
 from queries.meaning import ADDED, EVERYWHERE, ROWS
 from trace_schema.attempts import ATTEMPTS
 from trace_schema.calls import CALLS
-from trace_schema.fields import TableSchema
+from trace_schema.fields import Field, TableSchema
 from trace_schema.results import RESULTS
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -42,9 +43,14 @@ def schema_page() -> str:
 
 def table_section(schema: TableSchema) -> str:
     """One table."""
-    rows = [f"| `{f.name}`{'?' if f.nullable else ''} | {f.type} | {f.unit} | {f.doc} |" for f in schema.fields]
+    rows = [f"| `{f.name}`{'?' if f.nullable else ''} | {type_of(f)} | {f.unit} | {f.doc} |" for f in schema.fields]
     head = ["| field | type | unit | |", "|---|---|---|---|"]
     return f"### {schema.name}\n\nOne row: {schema.row}.\n\n" + "\n".join([*head, *rows])
+
+
+def type_of(field: Field) -> str:
+    """Its Arrow type in a word or two."""
+    return "string (dictionary)" if pa.types.is_dictionary(field.type) else str(field.type)
 
 
 def added_section(table: str) -> str:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 F64, I64, I32, BOOL, TEXT = pa.float64(), pa.int64(), pa.int32(), pa.bool_(), pa.string()
+NAME = pa.dictionary(pa.int8(), pa.string())
+"""One of a few words."""
 
 
 @dataclass(frozen=True, slots=True)

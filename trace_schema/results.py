@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trace_schema.fields import BOOL, F64, I32, I64, TEXT, TableSchema, optional, required
+from trace_schema.fields import BOOL, F64, I32, I64, NAME, TEXT, TableSchema, optional, required
 
 CALL_OUTCOMES = TableSchema(
     "calls",
@@ -17,7 +17,7 @@ CALL_OUTCOMES = TableSchema(
         optional("user_cancel_tokens", I32, "tokens", "the user leaves when so many are read of a stream; null: never"),
         optional("idle_e2e_s", F64, "s", "time from arrival to the whole response on an idle replica; null: too long"),
         required("eligible", BOOL, "", "the user does not leave before an idle replica would have answered"),
-        required("outcome", TEXT, "name", "delivered, cancelled (the user left), failed or unresolved (the run ended)"),
+        required("outcome", NAME, "name", "delivered, cancelled (the user left), failed or unresolved (the run ended)"),
         optional(
             "reason",
             TEXT,
@@ -45,7 +45,7 @@ ATTEMPT_OUTCOMES = TableSchema(
         optional("first_token_s", F64, "s", "when the client had its first token"),
         optional("end_s", F64, "s", "when it ended for the client; null while unresolved"),
         required(
-            "outcome", TEXT, "name", "ok, timeout, cancelled, rejected, superseded (by one beside it) or unresolved"
+            "outcome", NAME, "name", "ok, timeout, cancelled, rejected, superseded (by one beside it) or unresolved"
         ),
     ),
 )
@@ -62,8 +62,8 @@ EXECUTIONS = TableSchema(
         optional("admitted_s", F64, "s", "start of the first step that ran it"),
         optional("first_output_s", F64, "s", "end of the step that gave its first token"),
         optional("end_s", F64, "s", "when it finished, or when its abort took effect"),
-        required("ended", TEXT, "name", "finished, aborted, never_admitted (aborted in the queue) or running_at_end"),
-        required("fate", TEXT, "name", "delivered, user_cancelled_stream, duplicate, running_at_end or lost"),
+        required("ended", NAME, "name", "finished, aborted, never_admitted (aborted in the queue) or running_at_end"),
+        required("fate", NAME, "name", "delivered, user_cancelled_stream, duplicate, running_at_end or lost"),
         required("prompt_tokens", I32, "tokens", "prompt length"),
         required("cached_prompt_tokens", I32, "tokens", "prompt tokens found in the prefix cache at first admission"),
         required("computed_prompt_tokens", I64, "tokens", "prompt tokens computed, recomputation included"),

@@ -1,7 +1,7 @@
 """The rows of the result tables, column by column, from the records of a run: one pass over the records of each table.
 
-Columns are all zeros to begin with. They lie as Arrow has them: values side by side, truth as bits, words as letters
-and where they end. An instant that never came is infinite, a number that there is not is below 0: see `tables.Sheet`.
+Columns are all zeros to begin with. They lie as Arrow has them: values side by side, truth as bits, words as their
+codes. An instant that never came is infinite, a number that there is not is below 0: see `tables.Sheet`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from replay.engine.kernel import entry, hot
-from replay.engine.letters import copy_letters
 from replay.engine.state import (
     ABORTED,
     ATTENDED_PREFILL,
@@ -18,6 +17,7 @@ from replay.engine.state import (
     DELIVERED,
     FINISHED,
     INFINITY,
+    LEFT,
     OK,
     ORPHAN_PREFILL,
     RUNNING,
@@ -26,28 +26,17 @@ from replay.engine.state import (
     TOO_LONG,
 )
 
-CALL_OUTCOME = ("unresolved", "delivered", "cancelled", *["failed"] * 8)
+CALL_OUTCOME = ("unresolved", "delivered", "cancelled", "failed")
 CALL_REASON = (
-    None, None, None, "retries_exhausted", "budget_exhausted", "rejected:too_long", "deadline_exceeded",
-    "rejected:queue_full", "rejected:shed", "rejected:throttled", "stream_not_retried",
+    None, "retries_exhausted", "budget_exhausted", "rejected:too_long", "deadline_exceeded", "rejected:queue_full",
+    "rejected:shed", "rejected:throttled", "stream_not_retried",
 )  # fmt: skip
 ATTEMPT_OUTCOME = ("unresolved", "ok", "timeout", "cancelled", "rejected", "superseded")
 ENDED = ("running_at_end", "finished", "aborted", "never_admitted")
 FATE = ("lost", "delivered", "user_cancelled_stream", "duplicate", "running_at_end")
+FAILED = CALL_OUTCOME.index("failed")
 RUNNING_AT_END, ENDED_FINISHED, ENDED_ABORTED, NEVER_ADMITTED = 0, 1, 2, 3
 LOST, FATE_DELIVERED, USER_CANCELLED_STREAM, DUPLICATE, FATE_RUNNING = 0, 1, 2, 3, 4
-
-
-class Words(NamedTuple):
-    """Text: word i ends at `ends[i + 1]` of `letters`.
-
-    `spelling` and `lengths` are the words that there are, by code; a length of -1 is null, and a null has no letters.
-    """
-
-    ends: Any
-    letters: Any
-    spelling: Any
-    lengths: Any
 
 
 class CallColumns(NamedTuple):
@@ -57,8 +46,8 @@ class CallColumns(NamedTuple):
     prompt_tokens: Any
     output_tokens: Any
     eligible: Any
-    outcome: Words
-    reason: Words
+    outcome: Any
+    reason: Any
     first_token_s: Any
     end_s: Any
     attempts: Any
@@ -75,7 +64,7 @@ class AttemptColumns(NamedTuple):
     start_s: Any
     first_token_s: Any
     end_s: Any
-    outcome: Words
+    outcome: Any
 
 
 class ExecutionColumns(NamedTuple):
@@ -88,8 +77,8 @@ class ExecutionColumns(NamedTuple):
     admitted_s: Any
     first_output_s: Any
     end_s: Any
-    ended: Words
-    fate: Words
+    ended: Any
+    fate: Any
     prompt_tokens: Any
     cached_prompt_tokens: Any
     computed_output_tokens: Any
@@ -107,23 +96,6 @@ def put_seldom(column: Any, i: int, number: int) -> None:
     """A number that is 0 in most rows: those are left as they are, and their memory untouched."""
     if number != 0:
         column[i] = number
-
-
-@hot
-def put_word(words: Words, i: int, code: int) -> None:
-    """The word for `code`."""
-    at = words.ends[i]
-    copy_letters(words.letters, at, words.spelling, code)
-    words.ends[i + 1] = at + words.lengths[code]
-
-
-@hot
-def put_word_or_null(words: Words, i: int, code: int) -> None:
-    """The word for `code`, or null where there is none."""
-    if words.lengths[code] >= 0:
-        put_word(words, i, code)
-    elif words.ends[i] > 0:
-        words.ends[i + 1] = words.ends[i]
 
 
 @entry
@@ -147,8 +119,8 @@ def write_calls(
         stays = len(patiences) == 0 or patiences[c] > idle
         reads_all = tokens <= 0 or tokens >= call.output or call.stream != STREAMED
         mark(to.eligible, c, stays and reads_all and not too_long)
-        put_word(to.outcome, c, call.status)
-        put_word_or_null(to.reason, c, call.status)
+        to.outcome[c] = min(call.status, FAILED)
+        put_seldom(to.reason, c, max(call.status - LEFT, 0))
         to.first_token_s[c] = call.first_token
         to.end_s[c] = call.end
         to.attempts[c] = call.attempts
@@ -168,7 +140,7 @@ def write_attempts(attempts: Any, calls: Any, ids: Any, fates: Any, first: int, 
         to.start_s[a] = attempt.start
         to.first_token_s[a] = attempt.first_token
         to.end_s[a] = attempt.end
-        put_word(to.outcome, a, attempt.status)
+        to.outcome[a] = attempt.status
         if attempt.status == OK:
             fates[x] = FATE_DELIVERED
         elif (
@@ -214,8 +186,8 @@ def write_executions(executions: Any, calls: Any, ids: Any, fates: Any, first: i
         to.admitted_s[x] = execution.admitted
         to.first_output_s[x] = execution.first_output
         to.end_s[x] = execution.end
-        put_word(to.ended, x, ended_of(execution))
-        put_word(to.fate, x, fate_of(execution, calls[execution.call], fates[x]))
+        to.ended[x] = ended_of(execution)
+        to.fate[x] = fate_of(execution, calls[execution.call], fates[x])
         to.prompt_tokens[x] = execution.prompt
         put_seldom(to.cached_prompt_tokens, x, execution.cached)
         to.computed_output_tokens[x] = execution.outputs

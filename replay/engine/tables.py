@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from replay.engine import columns as cols
 from replay.engine import state as st
-from replay.engine.letters import LETTERS_MAX
 from replay.engine.memory import LINE, ROWS_AT_ONCE, SKEW_LINES, release, zeros
 from trace_schema.fields import Field, TableSchema
 from trace_schema.results import ATTEMPT_OUTCOMES, CALL_OUTCOMES, EXECUTIONS, REPLICAS, STEPS, TIMELINE
@@ -41,73 +40,66 @@ Words = Sequence[str | None]
 class Sheet:
     """The columns of a table of `rows` rows, all zeros, to be written in compiled code; then an Arrow table over them.
 
-    `words` are the words of each text column, `written` the columns that are there already; one without any value there
-    is null in every row.
+    `words` are the words of each column of names, which is written as their codes; `written` the columns that are there
+    already, of which one without any value is null in every row.
     """
 
     def __init__(
         self, schema: TableSchema, rows: int, words: Mapping[str, Words], written: Mapping[str, Array] | None = None
     ) -> None:
-        self.schema, self.rows, self.written = schema, rows, written or {}
+        self.schema, self.rows, self.words, self.written = schema, rows, words, written or {}
         fields = [field for field in schema.fields if field.name not in self.written]
-        sizes = {name: size for field in fields for name, size in sizes_of(field, rows)}
-        starts = np.cumsum([0] + [size // LINE * LINE + (1 + SKEW_LINES) * LINE for size in sizes.values()])
+        sizes = [self.size_of(field) for field in fields]
+        starts = np.cumsum([0] + [size // LINE * LINE + (1 + SKEW_LINES) * LINE for size in sizes])
         memory = zeros(int(starts[-1]), np.uint8)
-        self.buffers = {name: memory[at : at + n] for (name, n), at in zip(sizes.items(), starts[:-1], strict=True)}
-        self.columns = {field.name: self.column(field, words.get(field.name, ())) for field in fields}
+        self.columns = {
+            field.name: memory[at : at + size].view(self.dtype_of(field))
+            for field, size, at in zip(fields, sizes, starts[:-1], strict=True)
+        }
 
-    def column(self, field: Field, words: Words) -> Any:
-        """A column as the kernels take it."""
-        values = self.buffers[field.name]
-        if field.type == pa.bool_():
-            return values
-        if field.type != pa.string():
-            return values.view(field.type.to_pandas_dtype())
-        spelling, lengths = np.zeros((len(words), LETTERS_MAX), np.uint8), np.full(len(words), -1, np.int32)
-        for code, word in enumerate(words):
-            if word is not None:
-                lengths[code] = len(word)
-                spelling[code, : len(word)] = np.frombuffer(word.encode("ascii"), np.uint8)
-        return cols.Words(values.view(np.int32), self.buffers[f"{field.name} letters"], spelling, lengths)
+    def dtype_of(self, field: Field) -> Any:
+        """Type of a column as the kernels take it."""
+        if field.name in self.words:
+            return np.int8
+        return np.uint8 if field.type == pa.bool_() else field.type.to_pandas_dtype()
+
+    def size_of(self, field: Field) -> int:
+        """Bytes of a column."""
+        return self.rows // 8 + 1 if field.type == pa.bool_() else self.rows * np.dtype(self.dtype_of(field)).itemsize
 
     def table(self) -> pa.Table:
         """What has been written."""
         return pa.Table.from_arrays([self.array(field) for field in self.schema.fields], schema=self.schema.arrow)
 
     def array(self, field: Field) -> pa.Array:
-        """A column as Arrow takes it: a time is null where it is infinite, a number below 0, a word without letters."""
-        values: Any = self.written.get(field.name, self.columns.get(field.name))
-        if field.name in self.written and len(values) < self.rows:
+        """A column as Arrow takes it: a time is null where it is infinite, a number where it is below 0."""
+        if field.name in self.words:
+            return named(field, self.columns[field.name], self.words[field.name])
+        values = self.written[field.name] if field.name in self.written else self.columns[field.name]
+        if len(values) == 0:
             return nulls(field, self.rows)
-        data = [values]
-        if field.type == pa.string():
-            data = [values.ends, values.letters[: values.ends[self.rows]]]
         valid = validity(field, values) if field.nullable else None
-        return pa.Array.from_buffers(field.type, self.rows, [valid, *map(pa.py_buffer, data)])
+        return pa.Array.from_buffers(field.type, self.rows, [valid, pa.py_buffer(values)])
+
+
+def named(field: Field, codes: Array, words: Words) -> pa.Array:
+    """A column of names from their codes: a dictionary, or text where there may be none, whose code is 0."""
+    if field.nullable:
+        return names(codes, words) if codes.any() else nulls(field, len(codes))
+    return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(words, pa.string()))
 
 
 def nulls(field: Field, rows: int) -> pa.Array:
     """A column of nulls, which takes no memory."""
-    blank = [pa.py_buffer(zeros(size, np.uint8)) for size in (rows // 8 + 1, rows * field.type.bit_width // 8)]
-    return pa.Array.from_buffers(field.type, rows, blank)
+    text = field.type == pa.string()
+    sizes = [rows // 8 + 1, 4 * (rows + 1), 0] if text else [rows // 8 + 1, rows * field.type.bit_width // 8]
+    return pa.Array.from_buffers(field.type, rows, [pa.py_buffer(zeros(size, np.uint8)) for size in sizes])
 
 
 def validity(field: Field, values: Any) -> pa.Buffer | None:
     """Bits of a column's validity; none where nothing is null."""
-    if field.type == pa.string():
-        holds = values.ends[1:] != values.ends[:-1]
-    else:
-        holds = values < np.inf if field.type == pa.float64() else values >= 0
+    holds = values < np.inf if field.type == pa.float64() else values >= 0
     return None if holds.all() else pa.py_buffer(np.packbits(holds, bitorder="little"))
-
-
-def sizes_of(field: Field, rows: int) -> list[tuple[str, int]]:
-    """Name and bytes of each buffer of a column."""
-    if field.type == pa.bool_():
-        return [(field.name, rows // 8 + 1)]
-    if field.type == pa.string():
-        return [(field.name, 4 * (rows + 1)), (f"{field.name} letters", LETTERS_MAX * (rows + 1))]
-    return [(field.name, rows * field.type.bit_width // 8)]
 
 
 def table(schema: TableSchema, **columns: Any) -> pa.Table:
@@ -118,7 +110,7 @@ def table(schema: TableSchema, **columns: Any) -> pa.Table:
 
 def names(codes: Array, of: Words) -> pa.Array:
     """Text for small codes."""
-    return pa.array(of, pa.string()).take(pa.array(codes.astype(np.int64)))
+    return pa.array(of, pa.string()).take(pa.array(codes))
 
 
 def in_parts(rows: int) -> list[tuple[int, int]]:
