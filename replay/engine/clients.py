@@ -265,12 +265,24 @@ def retry_or_give_up(S: State, c: int, status: int, reason: int) -> None:
     `reason` is what becomes of the call if none are.
     """
     retry = S.calls[c].attempts
-    if retry >= S.settings.max_attempts or (status == REJECTED and not S.settings.retries_rejections):
+    told = told_wait(S, status, reason)
+    if (
+        retry >= S.settings.max_attempts
+        or (status == REJECTED and not S.settings.retries_rejections)
+        or not told < INFINITY
+    ):
         end_call(S, c, reason)
     elif not may_retry(S, c, status == TIMEOUT):
         end_call(S, c, BUDGET_EXHAUSTED)
     else:
-        post_at(S, S.progress.now + backoff(S, c, retry), RETRY_IS_SENT, c)
+        wait = told if told >= 0.0 else backoff(S, c, retry)
+        post_at(S, S.progress.now + wait, RETRY_IS_SENT, c)
+
+
+@hot
+def told_wait(S: State, status: int, reason: int) -> float:
+    """Seconds that a client is told to wait; below 0 if it is told nothing, infinity if it will not wait so long."""
+    return S.settings.retry_after if status == REJECTED and reason != THROTTLED else float(NONE)
 
 
 @hot

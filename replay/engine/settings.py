@@ -12,6 +12,7 @@ from replay.engine import state as st
 from replay.engine.identity import BlockKeys
 from replay.engine.paging import reciprocal
 from replay.policies.knobs import Admission, Cancellation, Client, Policy, RetryBudget
+from replay.policies.waits import longest_waits_s, told_wait_s
 from replay.profiles.profile import EngineSettings, Profile
 
 ROUTING = {
@@ -35,8 +36,6 @@ STREAMS_RETRIED = {"always": st.ALWAYS, "before_first_token": st.BEFORE_FIRST_TO
 RETRIES = {"alike": st.ALIKE, "last": st.RETRIES_LAST, "first": st.RETRIES_FIRST}
 ORDER = {"fifo": st.FIFO, "lifo": st.LIFO, "adaptive_lifo": st.ADAPTIVE_LIFO}
 SHEDDING = {"never": st.SHED_NONE, "attempt": st.SHED_ATTEMPT, "call": st.SHED_CALL}
-RETRIES_SUMMED = 1_000
-"""Retries whose waits are added up one by one; those after them are taken to be as long as the last."""
 LINE_MOST = 1 << 14
 """Events in a line; more of a kind than stand in one go to the heap."""
 NO_LIMIT = 1 << 62
@@ -90,7 +89,7 @@ def settings_record(
         "content_base": keys.content_base,
         "replicas": len(engines),
     }
-    values |= client_settings(client) | admission_settings(policy.admission)
+    values |= client_settings(client) | waits_settings(policy) | admission_settings(policy.admission)
     values |= cancellation_settings(policy.cancellation, engine)
     if policy.budget is not None:
         values |= budget_settings(policy.budget)
@@ -125,30 +124,22 @@ def client_settings(client: Client) -> dict[str, Any]:
         "streams_retried": STREAMS_RETRIED[client.streams_retried],
         "hedges": client.hedge_after_s is not None,
         "hedge_after": forever(client.hedge_after_s),
+    }
+
+
+def waits_settings(policy: Policy) -> dict[str, Any]:
+    """How long clients wait before they try again."""
+    client, told_s = policy.client, told_wait_s(policy)
+    return {
         "backoff_base": client.backoff_base_s,
         "backoff_factor": client.backoff_factor,
         "backoff_by_sum": client.backoff_grows == "by_sum",
         "backoff_cap": client.backoff_cap_s,
         "backoff_floor": client.backoff_floor_s,
         "backoff_jitter": client.backoff_jitter,
-        "backoff_total": longest_backoff_s(client),
+        "backoff_total": longest_waits_s(policy),
+        "retry_after": st.NONE if told_s is None else told_s,
     }
-
-
-def longest_backoff_s(client: Client) -> float:
-    """The longest that a client may wait between its attempts, in all."""
-    if client.backoff_base_s == 0.0:
-        return client.backoff_floor_s * (client.max_attempts - 1)
-    terms, total, waited = 1.0, 0.0, 0.0
-    for retry in range(1, client.max_attempts):
-        total += terms
-        grown = total if client.backoff_grows == "by_sum" else terms
-        wait = max(min(client.backoff_base_s * grown, client.backoff_cap_s), client.backoff_floor_s)
-        if wait == client.backoff_cap_s or retry == RETRIES_SUMMED:
-            return waited + wait * (client.max_attempts - retry)
-        waited += wait
-        terms *= client.backoff_factor
-    return waited
 
 
 def budget_settings(budget: RetryBudget) -> dict[str, Any]:

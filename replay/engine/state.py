@@ -212,7 +212,7 @@ SETTINGS = _record(
     "to_gateway to_engine cancel_delay orphan_ttl result_ttl backoff_base backoff_factor backoff_cap backoff_jitter "
     "backoff_floor backoff_total deadline hedge_after budget_deposit budget_success budget_cost budget_timeout_cost "
     "budget_failure budget_above budget_cap budget_ttl budget_share throttle throttle_window hold_steps codel_target "
-    "codel_interval step_least until sample_interval",
+    "codel_interval retry_after step_least until sample_interval",
     i8="seed calls max_attempts block_size block_reciprocal block_shift max_num_seqs ring_mask table_mask "
     "line_mask balance_gap finish_mask stride content_base replicas poll_fs poll_tokens due_mask linger_most "
     "retries_least most_queued most_queued_tokens lifo_above",

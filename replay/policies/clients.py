@@ -60,33 +60,37 @@ def sdk(timeout_s: float, **knobs: Any) -> Client:
 
 HEADERS = "A stream whose headers have come is not retried; with SGLang, set streams_retried: before_first_token."
 CLIENTS: Mapping[str, Preset] = {
-    "openai-python": Preset(client=sdk(600.0), note=f"{HEADERS} Retry-After is not modelled."),
-    "anthropic": Preset(client=sdk(600.0), note=f"{HEADERS} Retry-After is not modelled."),
+    "openai-python": Preset(client=sdk(600.0, retry_after_most_s=120.0), note=HEADERS),
+    "anthropic": Preset(client=sdk(600.0), note=HEADERS),
     "httpx": Preset(client=Client(timeout_s=5.0, timeout_kind="idle", max_attempts=1)),
     "langchain-openai": Preset(
-        client=sdk(600.0), note="Its limit of 120 s between chunks of a stream is not modelled beside the SDK's 600 s."
+        client=sdk(600.0, retry_after_most_s=120.0),
+        note="Its limit of 120 s between chunks of a stream is not modelled beside the SDK's 600 s."
     ),
     "llamaindex-openai": Preset(
         client=Client(
             timeout_s=60.0, timeout_kind="idle", max_attempts=12, backoff_base_s=1.0, backoff_cap_s=20.0,
-            backoff_floor_s=1.0, backoff_jitter=1.0,
+            backoff_floor_s=1.0, backoff_jitter=1.0, heeds_retry_after=False,
         ),
         note="The SDK's four attempts inside three of tenacity, all with tenacity's random waits of 1 to 20 s.",
     ),
     "litellm": Preset(
         client=Client(timeout_s=600.0, max_attempts=3, backoff_base_s=0.5, backoff_cap_s=8.0, backoff_jitter=0.25),
-        note="A healthy deployment beside is tried at once; its cooldown of a failing one is not modelled.",
+        note="A healthy deployment beside is tried at once; its cooldown of a failing one is not modelled, "
+        "nor that it waits as it would where Retry-After is over a minute.",
     ),
     "envoy": Preset(
         client=Client(
             deadline_s=15.0, max_attempts=2, backoff_base_s=0.025, backoff_grows="by_sum", backoff_cap_s=0.25,
-            backoff_jitter=1.0,
+            backoff_jitter=1.0, heeds_retry_after=False,
         ),
         budget=BUDGETS["envoy"],
         note="A route with a retry policy; its timeout of 15 s includes the retry. Without one, set max_attempts: 1.",
     ),
     "istio": Preset(
-        client=Client(max_attempts=3, backoff_base_s=0.025, backoff_grows="by_sum", backoff_jitter=1.0),
+        client=Client(
+            max_attempts=3, backoff_base_s=0.025, backoff_grows="by_sum", backoff_jitter=1.0, heeds_retry_after=False
+        ),
         note="No timeout of its own; what it retries on does not include timeouts of the upstream.",
     ),
     "nginx": Preset(
@@ -99,17 +103,18 @@ CLIENTS: Mapping[str, Preset] = {
         note="524 after 100 s without a first byte.",
     ),
     "grpc": Preset(
-        client=Client(max_attempts=5, backoff_base_s=0.1, backoff_cap_s=1.0, backoff_jitter=1.0),
+        client=Client(max_attempts=5, backoff_base_s=0.1, backoff_cap_s=1.0, backoff_jitter=1.0,
+                      heeds_retry_after=False),
         budget=BUDGETS["grpc"],
         note="The deadline of the call spans all attempts: set deadline_s.",
     ),
     "aws-sdk-standard": Preset(
         client=Client(timeout_s=60.0, timeout_kind="idle", max_attempts=3, backoff_base_s=1.0, backoff_cap_s=20.0,
-                      backoff_jitter=1.0),
+                      backoff_jitter=1.0, heeds_retry_after=False),
         budget=BUDGETS["aws"],
     ),
     "finagle": Preset(
-        client=Client(max_attempts=26, backoff_base_s=0.0, backoff_jitter=0.0),
+        client=Client(max_attempts=26, backoff_base_s=0.0, backoff_jitter=0.0, heeds_retry_after=False),
         budget=BUDGETS["finagle"],
         note="No timeout and no wait of its own: set timeout_s, and backoff_base_s if there is one.",
     ),

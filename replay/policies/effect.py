@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from replay.policies.knobs import Cancellation, Client, Gateway, Policy
+from replay.policies.waits import told_wait_s
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,6 +65,10 @@ def effective(policy: Policy, traffic: Traffic) -> Policy:
             timeout_s=client.timeout_s, timeout_kind=client.timeout_kind, deadline_s=client.deadline_s, max_attempts=1
         )
     disconnects = disconnects or (hedges and tries_again)
+    admission = policy.admission
+    if not (tries_again and refuses(policy)) or told_wait_s(policy) is None:
+        client = replace(client, heeds_retry_after=True, retry_after_most_s=None)
+        admission = replace(admission, retry_after_s=None)
     if not disconnects:
         gateway = replace(gateway, orphan_ttl_s=Gateway().orphan_ttl_s)
     if not tries_again and not traffic.repeats:
@@ -73,7 +78,7 @@ def effective(policy: Policy, traffic: Traffic) -> Policy:
     cancellation = policy.cancellation
     if gateway.orphan_ttl_s is None or not disconnects:
         cancellation = Cancellation()
-    changes = {"client": client, "budget": budget, "throttle": throttle, "gateway": gateway}
+    changes = {"client": client, "budget": budget, "throttle": throttle, "gateway": gateway, "admission": admission}
     return replace(policy, **changes, cancellation=cancellation)
 
 

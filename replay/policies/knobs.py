@@ -17,7 +17,8 @@ class Client(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a client waits and tries again.
 
     The wait before retry n (n = 1, 2, ...) is `floor + (W - floor) * (1 - backoff_jitter * U)`, with U uniform in
-    [0, 1) and W = `min(backoff_base_s * backoff_factor ** (n - 1), backoff_cap_s)`, but not below the floor.
+    [0, 1) and W = `min(backoff_base_s * backoff_factor ** (n - 1), backoff_cap_s)`, but not below the floor; or what a
+    refusal tells the client.
     """
 
     timeout_s: Seconds | None = None
@@ -34,6 +35,10 @@ class Client(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Attempts of a call, the first one and hedges included."""
     retries_rejections: bool = True
     """Whether an attempt that was refused (429, 503) is tried again, as one that timed out is."""
+    heeds_retry_after: bool = True
+    """Whether a client that is refused waits as long as it is told (`admission.retry_after_s`), not as it would."""
+    retry_after_most_s: Seconds | None = None
+    """A client that heeds and is told to wait longer does not try again; null: it waits as told."""
     streams_retried: Literal["always", "before_first_token", "never"] = "always"
     """Which streams are tried again when they time out.
 
@@ -172,6 +177,8 @@ class Admission(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """CoDel (RFC 8289): once requests have waited longer than this for `codel_interval_s`, some are refused when their
     turn comes, ever faster until the wait is shorter. null: off."""
     codel_interval_s: Annotated[float, Meta(gt=0.0)] = 1.0
+    retry_after_s: Seconds | None = None
+    """What a refusal tells its client to wait (the header Retry-After of a 429 or 503); null: it tells nothing."""
 
 
 class Cancellation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -10,26 +10,10 @@ import pyarrow as pa
 
 from replay.engine.intake import column, timeouts
 from replay.engine.state import UNKNOWN, WHOLE
-from replay.policies.knobs import Client, Policy
+from replay.policies.knobs import Policy
+from replay.policies.waits import longest_waits_s
 
 Floats = npt.NDArray[np.float64]
-SUMMED = 1_000
-"""Waits that are added up one by one; those after them are taken to be the longest that there are."""
-
-
-def longest_waits(client: Client) -> float:
-    """Seconds that a client spends between its attempts at most: all waits, without jitter."""
-    terms, total, waited = 1.0, 0.0, 0.0
-    longest = max(client.backoff_cap_s, client.backoff_floor_s) if client.backoff_base_s > 0 else client.backoff_floor_s
-    for retry in range(1, client.max_attempts):
-        total += terms
-        grown = total if client.backoff_grows == "by_sum" else terms
-        wait = max(min(client.backoff_base_s * grown, client.backoff_cap_s), client.backoff_floor_s)
-        if wait >= longest or retry == SUMMED:
-            return waited + longest * (client.max_attempts - retry)
-        waited += wait
-        terms *= client.backoff_factor
-    return waited
 
 
 def waits_s(calls: pa.Table, policy: Policy) -> Floats:
@@ -39,7 +23,7 @@ def waits_s(calls: pa.Table, policy: Policy) -> Floats:
     client that has begun to receive waits on: such a call has no last instant, unless it is not streamed.
     """
     client = policy.client
-    waits = timeouts(calls, client) * client.max_attempts + longest_waits(client)
+    waits = timeouts(calls, client) * client.max_attempts + longest_waits_s(policy)
     if client.timeout_kind != "total":
         in_one_piece = column(calls, "stream", UNKNOWN, np.int8) == WHOLE
         waits = np.where(in_one_piece, waits, np.inf)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from replay.policies.catalogue import CODEL_TARGET_S, HELD_BEYOND_STEPS, RESULT_TTL_S, THROTTLE_WINDOW_S, merged
+from replay.policies.effect import refuses
 from replay.policies.knobs import Policy
 
 Who = Literal["client", "gateway", "engine"]
@@ -112,6 +113,8 @@ CHANGES: tuple[Change, ...] = (
                  to("gateway.routing", "least_outstanding", "power_of_two", "prefix_affinity", "session"))),
     Change("queue", "gateway", "config", "how many requests may wait at an engine",
            to("admission.max_queued_requests", 16, 64, 256)),
+    Change("retry_after_s", "gateway", "config", "what a refusal tells its client to wait",
+           where(lambda now: refuses(now.policy), to("admission.retry_after_s", 1.0, 10.0, 60.0))),
     Change("deadline_s", "client", "config", "how long a client goes on with a call in all",
            times("client.deadline_s", lambda now: now.timeout_s, 1.0, 2.0)),
     Change("budget", "client", "code", "retries draw from a bucket that calls fill",

@@ -143,6 +143,7 @@ admissions = st.builds(
     shed=st.sampled_from(["never", "never", "attempt", "call"]),
     codel_target_s=st.sampled_from([None, None, 0.0, 0.02]),
     codel_interval_s=st.sampled_from([0.01, 0.1]),
+    retry_after_s=st.sampled_from([None, None, 0.0, 0.03, 0.4]),
 )
 
 
@@ -159,6 +160,8 @@ def policies(draw: st.DrawFn) -> Policy:
             deadline_s=draw(st.sampled_from([None, None, None, 0.0, 0.3])),
             max_attempts=draw(st.integers(1, 4)),
             retries_rejections=draw(st.booleans()),
+            heeds_retry_after=draw(st.sampled_from([True, True, False])),
+            retry_after_most_s=draw(st.sampled_from([None, None, 0.05])),
             streams_retried=draw(st.sampled_from(["always", "always", "before_first_token", "never"])),
             hedge_after_s=draw(st.sampled_from([None, None, None, 0.0, 0.05])),
             backoff_base_s=draw(ROUND),

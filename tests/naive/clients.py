@@ -160,13 +160,17 @@ class Clients:
             self.retry_or_give_up(call, "timeout", "retries_exhausted")
 
     def retry_or_give_up(self, call: Call, status: str, reason: str) -> None:
-        client = self.policy.client
-        if call.attempts >= client.max_attempts or (status == "rejected" and not client.retries_rejections):
+        client, told = self.policy.client, None
+        if status == "rejected" and reason != "rejected:throttled" and client.heeds_retry_after:
+            told = self.policy.admission.retry_after_s
+        too_long = told is not None and client.retry_after_most_s is not None and told > client.retry_after_most_s
+        refused = status == "rejected" and (too_long or not client.retries_rejections)
+        if call.attempts >= client.max_attempts or refused:
             self.end_call(call, reason)
         elif not self.may_retry(call, timed_out=status == "timeout"):
             self.end_call(call, "budget_exhausted")
         else:
-            self.post_at(self.now + self.backoff(call), "retry", call)
+            self.post_at(self.now + (self.backoff(call) if told is None else told), "retry", call)
 
     def may_retry(self, call: Call, timed_out: bool) -> bool:
         if self.policy.budget is None:

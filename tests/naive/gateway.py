@@ -197,11 +197,14 @@ class Gateway:
         return self.now + (self.expected_answer if whole else self.expected_first_token).most() + self.cg <= ends
 
     def longest_waits(self) -> float:
-        client, total, waits = self.policy.client, 0.0, 0.0
+        client, total, waits, least = self.policy.client, 0.0, 0.0, self.policy.client.backoff_floor_s
+        told, most = self.admission.retry_after_s, client.retry_after_most_s
+        if client.heeds_retry_after and told is not None and (most is None or told <= most):
+            least = max(least, told)
         for n in range(1, client.max_attempts):
             total += client.backoff_factor ** (n - 1)
             grown = total if client.backoff_grows == "by_sum" else client.backoff_factor ** (n - 1)
-            waits += max(min(client.backoff_base_s * grown, client.backoff_cap_s), client.backoff_floor_s)
+            waits += max(min(client.backoff_base_s * grown, client.backoff_cap_s), least)
         return waits
 
     # -------------------------------------------------------------- CoDel, as RFC 8289 has it

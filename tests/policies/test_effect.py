@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -34,6 +36,20 @@ def test_without_timeouts_and_leavers_one_policy_stands_for_all_that_hold_no_que
 def test_a_timeout_that_the_client_sets_counts_as_one_of_the_trace() -> None:
     quiet = Traffic(timeouts=False, leavers=False, repeats=False)
     assert names(quiet, Client(timeout_s=3.0)) == list(CATALOGUE)
+
+
+def test_what_refusals_tell_is_nothing_to_clients_that_do_not_listen_or_are_not_refused() -> None:
+    busy = Traffic(timeouts=True, leavers=False, repeats=False)
+
+    def apart(max_queued_requests: int | None, **client: Any) -> int:
+        told = [Admission(max_queued_requests=max_queued_requests, retry_after_s=s) for s in (None, 5.0)]
+        found = [Policy(name=str(k), client=Client(**client), admission=a) for k, a in enumerate(told)]
+        return len(told_apart([found], busy)[0])
+
+    assert apart(3) == 2
+    assert apart(None) == 1
+    assert apart(3, heeds_retry_after=False) == 1
+    assert apart(3, max_attempts=1) == 1
 
 
 def test_with_leavers_alone_retries_make_no_difference() -> None:
