@@ -40,17 +40,21 @@ class BlockKeys(NamedTuple):
         return np.diff(self.ends, prepend=0)
 
 
+def in_one(values: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """A column as one array; one that it is already is not copied."""
+    if isinstance(values, pa.Array):
+        return values
+    return values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
+
+
 def dense(values: pa.ChunkedArray | pa.Array) -> Ints:
     """0, 1, 2, ... for each distinct value."""
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-    return np.asarray(pc.dictionary_encode(values, null_encoding="encode").indices, dtype=np.int64)
+    return np.asarray(pc.dictionary_encode(in_one(values), null_encoding="encode").indices, dtype=np.int64)
 
 
 def numbered(values: pa.ChunkedArray | pa.Array) -> Ints:
     """Equal numbers for equal values, none below 0 and none much larger than there are values; not to be written to."""
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
+    values = in_one(values)
     if pa.types.is_integer(values.type) and values.null_count == 0 and len(values):
         ends = pc.min_max(values).as_py()
         if ends["min"] >= 0 and ends["max"] < NUMBERS_PER_VALUE * len(values):
@@ -80,11 +84,8 @@ def block_keys(calls: pa.Table, block_size: int) -> BlockKeys:
     n = calls.num_rows
     if "block_hashes" not in calls.column_names or calls["block_hashes"].null_count == n:
         return content_keys(n)
-    lists = calls["block_hashes"].combine_chunks()
-    if isinstance(lists, pa.ChunkedArray):
-        lists = pa.concat_arrays(lists.chunks)
-    numbers = numbered(lists.flatten())
-    offsets = where_lists_begin(lists)
+    lists = in_one(calls["block_hashes"])
+    numbers, offsets = numbered(lists.flatten()), where_lists_begin(lists)
     log_tokens, sizes = block_sizes(calls, block_size)
     ends = np.empty(n, np.int64)
     count_keys(offsets, fixed(np.asarray(calls["prompt_tokens"], dtype=np.int64)), log_tokens, block_size, ends)
