@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from connectors.base import Dropped
 from connectors.clocks import moment
-from connectors.files import CUT_SHORT, blocks
+from connectors.files import CUT_SHORT, blocks, counted
 from connectors.json_values import decoded
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -25,16 +25,14 @@ def lines(path: str) -> Iterator[tuple[int, list[str], Dropped]]:
 
     Docker's json-file, in which each line is `{"log": ..., "time": ...}`, is read as its text with the time before it.
     """
-    first = 1
-    for block in blocks(path):
+    for block, numbers in counted(blocks(path)):
         dropped = Dropped()
         if block is None:
-            dropped.add(CUT_SHORT, first)
-            yield first, [], dropped
+            dropped.add(CUT_SHORT, numbers.start)
+            yield numbers.start, [], dropped
             return
         found = [plain(line) for line in block.decode("utf-8", "backslashreplace").removesuffix("\n").split("\n")]
-        yield first, found, dropped
-        first += len(found)
+        yield numbers.start, found, dropped
 
 
 def plain(line: str) -> str:

@@ -266,11 +266,8 @@ def retry_or_give_up(S: State, c: int, status: int, reason: int) -> None:
     """
     retry = S.calls[c].attempts
     told = told_wait(S, status, reason)
-    if (
-        retry >= S.settings.max_attempts
-        or (status == REJECTED and not S.settings.retries_rejections)
-        or not told < INFINITY
-    ):
+    last = retry >= S.settings.max_attempts or told == INFINITY
+    if last or (status == REJECTED and not S.settings.retries_rejections):
         end_call(S, c, reason)
     elif not may_retry(S, c, status == TIMEOUT):
         end_call(S, c, BUDGET_EXHAUSTED)

@@ -53,13 +53,9 @@ def call_records(
 
 def call_limits(calls: pa.Table, client: Client) -> dict[str, npt.NDArray[Any]]:
     """How long clients and users wait: see `limits.py`."""
-    if client.timeout_s is None:
-        timeouts = values(calls, "client_timeout_s", np.inf, np.float64)
-    else:
-        timeouts = zeros(calls.num_rows, np.float64)
-        timeouts[:] = client.timeout_s
+    of_trace = values(calls, "client_timeout_s", np.inf, np.float64)
     return {
-        "timeouts": fixed(timeouts),
+        "timeouts": of_trace if client.timeout_s is None else fixed(timeouts(calls, client)),
         "patiences": values(calls, "user_cancel_s", np.inf, np.float64),
         "leaves_tokens": values(calls, "user_cancel_tokens", 0, np.int32),
     }

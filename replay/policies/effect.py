@@ -66,7 +66,8 @@ def effective(policy: Policy, traffic: Traffic) -> Policy:
         )
     disconnects = disconnects or (hedges and tries_again)
     admission = policy.admission
-    if not (tries_again and refuses(policy)) or told_wait_s(policy) is None:
+    comes_again = tries_again and client.retries_rejections and refuses(policy)
+    if not comes_again or told_wait_s(policy) is None:
         client = replace(client, heeds_retry_after=True, retry_after_most_s=None)
         admission = replace(admission, retry_after_s=None)
     if not disconnects:

@@ -50,6 +50,7 @@ def test_what_refusals_tell_is_nothing_to_clients_that_do_not_listen_or_are_not_
     assert apart(None) == 1
     assert apart(3, heeds_retry_after=False) == 1
     assert apart(3, max_attempts=1) == 1
+    assert apart(3, retries_rejections=False) == 1
 
 
 def test_with_leavers_alone_retries_make_no_difference() -> None:
