@@ -1,7 +1,9 @@
-"""What a container takes away from a machine is not counted."""
+"""What a machine has: what a container takes away is not counted."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,3 +39,10 @@ def test_memory_that_a_container_has_left_is_what_there_is(group: Path) -> None:
     assert (machine.free_memory_bytes() or 0) > 10_000_000
     (group / "memory.max").write_text("6000\n")
     assert machine.free_memory_bytes() == 5000
+
+
+def test_a_process_runs_until_it_has_ended() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert machine.is_running(process.pid)
+    process.communicate(b"\n")
+    assert not machine.is_running(process.pid)
