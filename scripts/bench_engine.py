@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -98,6 +99,15 @@ def peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform == "linux" else 1024**2)
 
 
+def resident_mb() -> float:
+    """The memory that this process has now; where the system does not say, the most that it has had."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return peak_mb()
+    return pages * resource.getpagesize() / 1024**2
+
+
 def measure(name: str, n: int) -> dict[str, object]:
     """Calls and steps per CPU second of one case, and the memory that the process needed at most."""
     case = CASES[name]
@@ -105,7 +115,8 @@ def measure(name: str, n: int) -> dict[str, object]:
     arguments = policy(case), engine(case), Fleet(replicas=case.replicas)
     simulate(calls_table(case, 10), *arguments)
     calls = calls_table(case, n * case.times)
-    before = peak_mb()
+    pa.default_memory_pool().release_unused()
+    before = resident_mb()
     seconds, steps = float("inf"), 0
     for _ in range(REPEATS):
         began = time.process_time()
