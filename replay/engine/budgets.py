@@ -21,6 +21,8 @@ DEPOSITS, REQUESTS, ACCEPTS = 3, 15, 27
 """Where the sliding sums begin: the slice being written, when it began, the place of the oldest one, and the others."""
 OTHER_SLICES = 9
 COLUMNS = ACCEPTS + 3 + OTHER_SLICES
+ROUNDING_TOKENS = 1e-9
+"""Ten deposits of a tenth are one token, to the price of one: sums that differ by less are equal."""
 DRAW_THROTTLE = 4
 """Purpose of the draw that refuses an attempt."""
 
@@ -109,7 +111,7 @@ def takes_retry(settings: Any, call: Any, bucket: Any, now: float, timed_out: bo
         return False
     cost = settings.budget_timeout_cost if timed_out else settings.budget_cost
     tokens = tokens_in(settings, bucket, now)
-    if tokens < cost or tokens <= settings.budget_above:
+    if tokens < cost - ROUNDING_TOKENS or tokens <= settings.budget_above + ROUNDING_TOKENS:
         return False
     put_in(settings, bucket, now, -cost)
     call.last_cost = cost

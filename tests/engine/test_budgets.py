@@ -50,6 +50,13 @@ def test_a_bucket_lets_through_what_calls_deposit_and_no_more() -> None:
     assert sum(attempts(calls([0.0] * 6), budget)) == 6 + 5, "2 at first and 6 x 0.5 make 5 retries"
 
 
+@pytest.mark.parametrize("ttl_s", [None, 10.0])
+@pytest.mark.parametrize(("deposit", "paid"), [(0.1, 10), (0.2, 5), (0.3, 10), (0.7, 10)])
+def test_deposits_add_up_to_what_they_are(deposit: float, paid: int, ttl_s: float | None) -> None:
+    budget = RetryBudget(deposit_per_call=deposit, cost_per_retry=deposit * paid, initial=0.0, ttl_s=ttl_s)
+    assert sum(attempts(calls([0.0] * paid), budget, max_attempts=2)) == paid + 1
+
+
 def test_finagle_allows_a_fifth_of_the_calls_beyond_its_reserve() -> None:
     budget = replace(BUDGETS["finagle"], initial=0.0)
     assert sum(attempts(calls([0.0] * 10), budget, max_attempts=2)) == 10 + 2, "ten deposits of 1 pay two retries of 5"

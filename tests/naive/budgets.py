@@ -68,9 +68,9 @@ class Bucket:
             if self.retrying >= most:
                 return False
         tokens = self.tokens + (self.late.total(now) if self.late is not None else 0.0)
-        if tokens < self.cost(timed_out):
+        if tokens < self.cost(timed_out) - 1e-9:
             return False
-        return budget.retry_above is None or tokens > budget.retry_above
+        return budget.retry_above is None or tokens > budget.retry_above + 1e-9
 
     def excess(self, now: float) -> float:
         """Probability of refusing the next attempt."""

@@ -363,7 +363,8 @@ class Replica:
                     flight.end -= less
                     self.busy -= less
                     saved += less
-        self.gpu_free = self.flights[-1].end
+        if self.flights:
+            self.gpu_free = self.flights[-1].end
 
     def remove(self, x: Execution, lingers: bool = False) -> None:
         """Out of the queue or the batch, for good."""
