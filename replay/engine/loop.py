@@ -116,6 +116,7 @@ def turn_away(S: State, x: int) -> None:
     """A replica refuses a request; its clients will hear of it."""
     S.executions[x].status = ABORTED
     S.executions[x].end = S.progress.now
+    S.executions[x].arrived_in_round = NONE
     S.executions[x].abort_sent = 1
     S.executions[x].refused = QUEUE_FULL
     execution_ended(S, x)
