@@ -9,6 +9,7 @@ from replay.engine.events import CANCEL_IS_SEEN, KV_IS_RELEASED, SCHEDULE, STEP_
 from replay.engine.flights import give_back_rows, head_end
 from replay.engine.gateway import execution_ended
 from replay.engine.kernel import cold, hot
+from replay.engine.readers import look_at_all
 from replay.engine.scheduler import abort
 from replay.engine.state import (
     BLOCKED_BY_BLOCKS,
@@ -168,6 +169,8 @@ def abort_at_once(S: State, x: int) -> None:
         give_back_rows(S, rep.index, S.executions[x].slot)
         if rep.wake_kind == STEP_ENDS:
             wake(S, rep, max(head_end(S, rep), S.progress.now), STEP_ENDS)
+        if len(S.leaves_tokens) > 0:
+            look_at_all(S, rep)
     abort_now(S, rep.index, x)
 
 

@@ -47,6 +47,17 @@ def look_at_step_end(S: State, rep: Replica, x: int) -> None:
         rep.started = x
 
 
+@cold
+def look_at_all(S: State, rep: Replica) -> None:
+    """The steps in flight have become shorter: looks that reckoned with their ends come too late."""
+    slot = rep.run_head
+    while slot != NONE:
+        x = S.slots[slot].execution
+        if S.executions[x].read:
+            look_at_step_end(S, rep, x)
+        slot = S.slots[slot].run_next
+
+
 @hot
 def look_by(S: State, x: int, time: float) -> None:
     """An event looks at the outputs of execution `x` at `time`, unless one does before; later ones will not."""
