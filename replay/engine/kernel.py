@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import os
 import tempfile
 from collections.abc import Callable
@@ -15,7 +14,6 @@ import numba
 from numba.core.caching import UserProvidedCacheLocator
 
 from replay.engine.lean import CALLED, INNER, compiling_once, full_name
-from replay.engine.slim import place_of, slim_at
 
 HERE = Path(__file__).parent
 
@@ -90,16 +88,8 @@ def hot(function: Kernel) -> Kernel:
 
 
 def cold(function: Kernel) -> Kernel:
-    """Compile a function that runs rarely: called. The state is passed to it as the place where it lies."""
-    name, parameters = function.__name__, list(inspect.signature(function).parameters)
-    if parameters[0] != "S":
-        return inner(function, forceinline=False)
-    rest = ", ".join(parameters[1:])
-    known: dict[str, Any] = {"body": hot(function), "slim_at": slim_at, "place_of": place_of}
-    exec(f"def called_{name}(place, {rest}): return body(slim_at(place), {rest})", known)
-    known["called"] = inner(known[f"called_{name}"], forceinline=False)
-    exec(f"def call_{name}(S, {rest}): return called(place_of(S), {rest})", known)
-    return cast(Kernel, inner(known[f"call_{name}"], forceinline=True))
+    """Compile a function that runs rarely: called."""
+    return inner(function, forceinline=False)
 
 
 def entry(function: Kernel) -> Kernel:

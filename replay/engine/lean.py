@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import llvmlite.binding as llvm
-from numba.core import codegen, dispatcher, lowering, types, utils
+from numba.core import codegen, dispatcher, lowering, types
 from numba.cpython import slicing
 
 INNER: set[str] = set()
@@ -33,9 +33,9 @@ CALLED: set[str] = set()
 """Those of them that are called, and not inlined, by `full_name`: another module may inline one of the same name."""
 
 
-def full_name(module: str | None, name: str) -> str:
-    """A function's module and qualified name; functions that were made from text have no module."""
-    return f"{module or utils._dynamic_modname}.{name}"
+def full_name(module: str, name: str) -> str:
+    """A function's module and qualified name."""
+    return f"{module}.{name}"
 
 
 def link_only(finalize: Any) -> Any:

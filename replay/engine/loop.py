@@ -57,7 +57,7 @@ from replay.engine.lobby import is_full, lets_go, room_was_made
 from replay.engine.queue import enqueue
 from replay.engine.readers import look_at_started, tokens_are_read
 from replay.engine.scheduler import end_step, finish, schedule
-from replay.engine.slim import slim
+from replay.engine.slim import keep, slim
 from replay.engine.state import (
     ABORTED,
     BLOCKED_BY_BLOCKS,
@@ -446,22 +446,35 @@ def seconds_alone(S: State, r: int, seconds: Any) -> None:
         seconds[c] = total
 
 
+@cold
+def post_one(S: State, time: float, kind: int, argument: int) -> None:
+    """`kind` happens to `argument` at `time`."""
+    post_at(S, time, kind, argument)
+
+
 @entry
 def run(state: State, events_max: int) -> int:
     """Run until the end, or for `events_max` events, or until an array is full; says which (state.DONE, ...)."""
-    return run_slice(slim(state), events_max)
+    S = slim(state)
+    came_back = run_slice(S, events_max)
+    keep(state, S)
+    return came_back
 
 
 @entry
 def post_event(state: State, time: float, kind: int, argument: int) -> None:
     """Post one event from outside."""
-    post_at(slim(state), time, kind, argument)
+    S = slim(state)
+    post_one(S, time, kind, argument)
+    keep(state, S)
 
 
 @entry
 def close_books(state: State) -> None:
     """Settle what still runs, as of now."""
-    settle_all(slim(state))
+    S = slim(state)
+    settle_all(S)
+    keep(state, S)
 
 
 @entry

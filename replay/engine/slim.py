@@ -1,8 +1,12 @@
-"""The state of a run as the inner functions take it: of each array where it lies and how long it is, and no more.
+"""The state of a run as the inner functions take it: one pointer to all that they share.
 
 Numba passes a tuple of arrays by value, with seven words or more for each array. At some fifty arrays and as many
-functions, to build and to optimize those calls is most of the time to compile. `slim` takes from the tuple what cannot
-be told from its type; an attribute of the result is the array again.
+functions, to build and to optimize those calls is most of the time to compile. `slim` writes down once what cannot be
+told from the tuple's type: of each array its address and shape, and its records as they are. An attribute of the result
+is the array or the record again.
+
+Addresses and shapes stay what they are while a kernel runs. LLVM is told so (`invariant.load`), which holds for every
+function but the one that writes them down: entries make a state slim, and call others with it.
 """
 
 from __future__ import annotations
@@ -10,12 +14,16 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.datamodel import models
 from numba.core.datamodel.registry import register_default
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import infer_getattr, intrinsic, lower_getattr_generic
 from numba.np.arrayobj import make_array, populate_array
+
+WORD = ir.IntType(64)
+"""What records are made of, and copied by."""
 
 
 def built(function: Any) -> Any:
@@ -31,20 +39,14 @@ class Slim(types.Type):
         digest = hashlib.sha256(whole.name.encode()).hexdigest()[:8]
         super().__init__(name=f"slim({digest})")
 
+    def members(self) -> list[tuple[str, Any]]:
+        """The tuple's names and types."""
+        return list(zip(self.whole.fields, self.whole.types, strict=True))
+
 
 @register_default(Slim)
-class SlimModel(models.StructModel):
-    """A pointer for each record; a pointer and a shape for each array; and where in memory all of it lies, too."""
-
-    def __init__(self, manager: Any, slim: Any) -> None:
-        members: list[tuple[str, Any]] = [("place", types.voidptr)]
-        for name, kind in zip(slim.whole.fields, slim.whole.types, strict=True):
-            if isinstance(kind, types.Array):
-                shape = types.UniTuple(types.intp, kind.ndim)
-                members += [(name, types.CPointer(kind.dtype)), (f"{name} shape", shape)]
-            else:
-                members.append((name, kind))
-        super().__init__(manager, slim, members)
+class SlimModel(models.OpaqueModel):
+    """A pointer."""
 
 
 @infer_getattr
@@ -54,90 +56,87 @@ class SlimAttribute(AttributeTemplate):
     key = Slim
 
     def generic_resolve(self, slim: Any, name: str) -> Any:  # type: ignore[override]
-        if name in slim.whole.fields:
-            return slim.whole.types[slim.whole.fields.index(name)]
-        return None
+        return dict(slim.members()).get(name)
+
+
+def words(kind: Any) -> ir.Constant:
+    """How many words a record has."""
+    return ir.Constant(WORD, kind.size // 8)
+
+
+def layout(context: Any, slim: Slim) -> tuple[ir.LiteralStructType, dict[str, int]]:
+    """What is written down, and where in it each member begins: an array's shape follows its address."""
+    parts: list[Any] = []
+    places: dict[str, int] = {}
+    for name, kind in slim.members():
+        places[name] = len(parts)
+        if isinstance(kind, types.Array):
+            parts += map(context.get_value_type, (types.CPointer(kind.dtype), types.UniTuple(types.intp, kind.ndim)))
+        else:
+            parts.append(ir.ArrayType(WORD, words(kind).constant))
+    return ir.LiteralStructType(parts), places
+
+
+@built
+def slim(_: Any, whole: Any) -> Any:
+    """The state as inner functions take it, while the function runs that has made it so."""
+    to = Slim(whole)
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        structure, places = layout(context, to)
+        memory = cgutils.alloca_once(builder, structure)
+        for (name, kind), value in zip(to.members(), cgutils.unpack_tuple(builder, arguments[0]), strict=True):
+            at = cgutils.gep_inbounds(builder, memory, 0, places[name])
+            if isinstance(kind, types.Array):
+                array = make_array(kind)(context, builder, value)
+                builder.store(array.data, at)
+                builder.store(array.shape, cgutils.gep_inbounds(builder, memory, 0, places[name] + 1))
+            else:
+                cgutils.raw_memcpy(builder, at, value, words(kind), 8)
+        return builder.bitcast(memory, cgutils.voidptr_t)
+
+    return to(whole), code
+
+
+@built
+def keep(_: Any, whole: Any, slim: Any) -> Any:
+    """What was written to the records of a slim state is written to those of the whole one, which remains."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        structure, places = layout(context, slim)
+        memory = builder.bitcast(arguments[1], structure.as_pointer())
+        for (name, kind), value in zip(slim.members(), cgutils.unpack_tuple(builder, arguments[0]), strict=True):
+            if isinstance(kind, types.Record):
+                written = cgutils.gep_inbounds(builder, memory, 0, places[name])
+                cgutils.raw_memcpy(builder, value, written, words(kind), 8)
+        return context.get_dummy_value()
+
+    return types.none(whole, slim), code
 
 
 @lower_getattr_generic(Slim)
 def attribute(context: Any, builder: Any, slim: Any, value: Any, name: str) -> Any:
-    """The record, or an array made of its pointer and its shape: rows lie one after the other."""
-    kind = slim.whole.types[slim.whole.fields.index(name)]
-    parts = cgutils.create_struct_proxy(slim)(context, builder, value=value)
+    """The record, or an array made of its address and its shape: rows lie one after the other."""
+    structure, places = layout(context, slim)
+    memory = builder.bitcast(value, structure.as_pointer())
+    kind = dict(slim.members())[name]
+    first = cgutils.gep_inbounds(builder, memory, 0, places[name])
     if not isinstance(kind, types.Array):
-        return getattr(parts, name)
-    shape = cgutils.unpack_tuple(builder, getattr(parts, f"{name} shape"), kind.ndim)
+        return builder.bitcast(first, context.get_value_type(kind))
+    address = unchanged(builder, first)
+    lengths = unchanged(builder, cgutils.gep_inbounds(builder, memory, 0, places[name] + 1))
+    shape = cgutils.unpack_tuple(builder, lengths)
     itemsize = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
     strides = [itemsize]
     for length in reversed(shape[1:]):
         strides.insert(0, builder.mul(strides[0], length, flags=("nsw",)))
     array = make_array(kind)(context, builder)
-    populate_array(array, getattr(parts, name), shape, strides, itemsize, None)
+    populate_array(array, address, shape, strides, itemsize, None)
     return array._getvalue()
 
 
-@built
-def slim(_: Any, whole: Any) -> Any:
-    """The state, as inner functions take it."""
-    to = Slim(whole)
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        parts = cgutils.create_struct_proxy(to)(context, builder)
-        for k, (name, kind) in enumerate(zip(whole.fields, whole.types, strict=True)):
-            value = builder.extract_value(arguments[0], k)
-            if isinstance(kind, types.Array):
-                array = make_array(kind)(context, builder, value)
-                setattr(parts, f"{name} shape", array.shape)
-                value = array.data
-            setattr(parts, name, value)
-        place = cgutils.alloca_once(builder, parts._be_type)
-        parts.place = builder.bitcast(place, cgutils.voidptr_t)
-        builder.store(parts._getvalue(), place)
-        return parts._getvalue()
-
-    return to(whole), code
-
-
-class Place(types.Type):
-    """Where a slim state lies in memory."""
-
-    def __init__(self, slim: Slim) -> None:
-        self.slim = slim
-        super().__init__(name=f"place of {slim.name}")
-
-
-@register_default(Place)
-class PlaceModel(models.OpaqueModel):
-    """A pointer."""
-
-
-@built
-def place_of(_: Any, value: Any) -> Any:
-    """Where a slim state lies: what is passed to functions that are called."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return cgutils.create_struct_proxy(value)(context, builder, value=arguments[0]).place
-
-    return Place(value)(value), code
-
-
-@built
-def slim_at(_: Any, place: Any) -> Any:
-    """The slim state that lies there, read word by word: those that a function does not use are not read."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = context.get_value_type(place.slim)
-        return words(builder, builder.bitcast(arguments[0], kind.as_pointer()))
-
-    return place.slim(place), code
-
-
-def words(builder: Any, pointer: Any) -> Any:
-    """The value at `pointer`, made of its words."""
-    kind = pointer.type.pointee
-    if not hasattr(kind, "elements") or not kind.elements:
-        return builder.load(pointer)
-    value = cgutils.get_null_value(kind)
-    for k in range(len(kind.elements)):
-        value = builder.insert_value(value, words(builder, cgutils.gep_inbounds(builder, pointer, 0, k)), k)
-    return value
+def unchanged(builder: Any, pointer: Any) -> Any:
+    """What stands at `pointer`, and stays there while the function runs."""
+    read = builder.load(pointer)
+    read.set_metadata("invariant.load", builder.module.add_metadata([]))
+    return read
