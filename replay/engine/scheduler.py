@@ -9,7 +9,7 @@ from __future__ import annotations
 from replay.engine.admission import admit, may_skip_admission
 from replay.engine.batch import drain, evict, join_group, leave_group, remove_part, vacate
 from replay.engine.blocks import credit_salvage, publish_read
-from replay.engine.flights import give_up_unread, head, take_off
+from replay.engine.flights import give_up_unread, head, take_off, unread_tokens
 from replay.engine.held import give_up_held, hold_slot
 from replay.engine.kernel import cold, hot
 from replay.engine.ledger import (
@@ -278,6 +278,21 @@ def end_step(S: State, rep: Replica) -> None:
         read_stale(S, rep.index)
     rep.in_flight -= 1
     rep.rounds += 1
+    if S.settings.caching and S.settings.depth > 1 and (rep.skipping > 0 or rep.in_flight == 0):
+        hash_what_was_read(S, rep.index)
+
+
+@cold
+def hash_what_was_read(S: State, r: int) -> None:
+    """Blocks that decoding requests have filled can be hit when their last token is read.
+
+    Where every step takes all of them along, the next one has hashed what this one filled: see `decode_blocks`.
+    """
+    rep = S.replicas[r]
+    slot = S.residues[r, rep.residue].head
+    while slot != NONE:
+        publish_read(S, rep, slot, rep.clock + S.slots[slot].offset - unread_tokens(S, rep, slot))
+        slot = S.slots[slot].residue_next
 
 
 @hot
