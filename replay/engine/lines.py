@@ -2,13 +2,13 @@
 
 Each such kind has a line, a ring of events. One that would happen before the last in its line goes to the heap, as does
 one for which the line has no room. `fronts` has the time and the order of the first in each line, and `first_line` says
-which of those is the earliest.
+which of those is the earliest. Where nothing travels for any time, timeouts alone have a line.
 """
 
 from __future__ import annotations
 
 from replay.engine.kernel import hot
-from replay.engine.state import INFINITY, LINES, State
+from replay.engine.state import INFINITY, State
 
 
 @hot
@@ -62,7 +62,7 @@ def leave_line(S: State, line: int) -> None:
 def earliest_line(S: State) -> int:
     """The line whose first event happens first."""
     found = 0
-    for line in range(1, LINES):
+    for line in range(1, len(S.fronts)):
         if comes_before(S, line, found):
             found = line
     return found

@@ -300,11 +300,12 @@ def pool_arrays(
 def event_arrays(settings: Any) -> dict[str, npt.NDArray[Any]]:
     """Where events wait, and what is written down of a run on its way."""
     seqs, trace, length = int(settings["max_num_seqs"]), bool(settings["trace"]), int(settings["line_mask"]) + 1
-    fronts = np.zeros(st.LINES, st.FRONT)
+    travels = max(settings["to_gateway"], settings["to_engine"], settings["cancel_delay"]) > 0.0
+    fronts = np.zeros(st.LINES if travels else 1, st.FRONT)
     fronts["time"] = np.inf
     return {
         "heap": np.zeros(st.EVENTS_AT_ONCE * seqs + 1024, st.EVENT),
-        "lines": zeros(st.LINES * length, st.EVENT).reshape(st.LINES, length),
+        "lines": zeros(len(fronts) * length, st.EVENT).reshape(len(fronts), length),
         "fronts": fronts,
         "soon": np.zeros(power_of_two(2 * st.EVENTS_AT_ONCE * seqs + 64), st.EVENT),
         "samples": np.zeros(int(settings["replicas"]) + 1024, st.SAMPLE),
