@@ -72,6 +72,7 @@ def scheduler(engine: Mapping[str, Any], kind: Callable[..., Any]) -> Any:
             max_num_batched_tokens=engine["max_num_batched_tokens"], max_model_len=engine["max_model_len"],
             enable_chunked_prefill=True, async_scheduling=engine["mode"] == "async", policy=engine["policy"],
             long_prefill_token_threshold=engine["long_prefill_token_threshold"], watermark=engine["watermark"],
+            long_prefill_token_threshold_adaptive=engine.get("long_prefill_token_threshold_adaptive", False),
         )  # fmt: skip
         cache = fitting(
             config.CacheConfig, block_size=engine["block_size"], gpu_memory_utilization=0.9, swap_space=0,

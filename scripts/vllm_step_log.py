@@ -32,7 +32,8 @@ The lines, by `kind` (times are Unix seconds; `n` is the number of a request, co
 
 `header`    format, vllm_version, started_at, pid, rank, model, dtype, tensor_parallel_size, pipeline_parallel_size,
             num_speculative_tokens, and `engine`: mode, policy, max_model_len, max_num_seqs, max_num_batched_tokens,
-            block_size, num_blocks, prefix_caching, long_prefill_token_threshold, watermark
+            block_size, num_blocks, prefix_caching, long_prefill_token_threshold,
+            long_prefill_token_threshold_adaptive, watermark
 `add`       t, n, id, prompt (tokens), max (output tokens), priority, arrival (at the API server), stops (stop strings)
 `step`      k, t0 (scheduled), t (began: then, or when the step before it ended), t1 (outputs were read), run, wait,
             free (blocks), rows of [n, tokens, computed before]; -1: unknown
@@ -122,6 +123,7 @@ def header_of(scheduler: Any) -> dict[str, Any]:
         "num_blocks": first(look(scheduler, "kv_cache_config.num_blocks"), look(config, "cache_config.num_gpu_blocks")),
         "prefix_caching": look(config, "cache_config.enable_prefix_caching"),
         "long_prefill_token_threshold": look(config, "scheduler_config.long_prefill_token_threshold"),
+        "long_prefill_token_threshold_adaptive": look(config, "scheduler_config.long_prefill_token_threshold_adaptive"),
         "watermark": look(config, "scheduler_config.watermark"),
     }
     about = {

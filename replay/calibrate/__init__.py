@@ -13,6 +13,7 @@ from replay.calibrate.fit import FitReport, drift, fit, scaled
 from replay.calibrate.recording import engine_settings, read_meta
 from replay.errors import BadConfig
 from replay.profiles.profile import EngineSettings, Profile
+from replay.profiles.versions import version_in, versioned
 
 
 def calibrate(
@@ -20,10 +21,10 @@ def calibrate(
 ) -> tuple[Profile, FitReport]:
     """A profile whose step times are fitted to a step log.
 
-    The engine's settings are those in the `.meta.json` beside the log, else in the log's own first line; `engine`
-    overrides them. `speed_of` is the step log of another hour, in which the machine may have been slower or faster:
-    the step times are scaled by one number, so that they last as long as that log's in all. Raises BadInput when the
-    log cannot tell, BadConfig for an unknown setting.
+    The engine's settings are those in the `.meta.json` beside the log, else in the log's own first line, with the rules
+    of the version of vLLM that it names; `engine` overrides them. `speed_of` is the step log of another hour, in which
+    the machine may have been slower or faster: the step times are scaled by one number, so that they last as long as
+    that log's in all. Raises BadInput when the log cannot tell, BadConfig for an unknown setting.
     """
     log = read_step_log(step_log)
     step_time, report = fit(log, step_log)
@@ -53,4 +54,6 @@ def settings_beside(step_log: str, config: Config | Header | None) -> dict[str, 
     meta = path.with_name(f"{path.name.split('.')[0]}.meta.json")
     if meta.exists():
         return msgspec.structs.asdict(engine_settings(read_meta(meta).engine, meta))
+    if isinstance(config, Header):
+        return versioned(config.settings, version_in(config.vllm_version))
     return {} if config is None else config.settings

@@ -24,8 +24,9 @@ from replay.profiles.hardware import dtype_called, engine_called, gpu_called
 from replay.profiles.kv_capacity import num_blocks
 from replay.profiles.loader import with_settings
 from replay.profiles.models import model_called
-from replay.profiles.named import ASYNC_SINCE, Key, measured, named_profile
+from replay.profiles.named import Key, measured, named_profile
 from replay.profiles.profile import Memory, Profile
+from replay.profiles.versions import default_mode, scheduler_rules, version_in
 
 Floats = npt.NDArray[np.float64]
 
@@ -36,8 +37,6 @@ SEND_INTERVAL_S = 0.001
 """Between two requests of a closed loop: a load generator and an API server take them one by one."""
 PLAIN = Policy(name="plain", client=Client(max_attempts=1))
 """Clients of a benchmark wait for their answer, however long it takes."""
-CHUNK_ADMISSION_UNTIL, BACK_UNTIL, LATE_ABORTS_UNTIL = (0, 18), (0, 20), (0, 12)
-"""Versions of vLLM up to which older rules of its scheduler held (see EngineSettings)."""
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,8 +191,7 @@ def profile_for(point: Point) -> Profile:
 def rules(point: Point) -> dict[str, Any]:
     """How the engine's version schedules: what is said of it, else what its number tells."""
     words = f"{point.engine} {point.workload.get('methodology', '')}".lower()
-    number = re.search(r"(\d+)\.(\d+)", point.engine)
-    version = (int(number[1]), int(number[2])) if number else None
+    version = version_in(point.engine)
     found: dict[str, Any] = {}
     if re.search(r"\basync", words):
         found["mode"] = "async"
@@ -201,14 +199,8 @@ def rules(point: Point) -> dict[str, Any]:
         found["mode"] = "sync"
     if version is None or engine_called(point.engine.split()[0]) != "vllm":
         return found
-    found.setdefault("mode", "async" if version >= ASYNC_SINCE else "sync")
-    if version <= CHUNK_ADMISSION_UNTIL:
-        found["admission_needs"] = "chunk"
-    if version <= BACK_UNTIL:
-        found["freed_blocks_go"] = "to_the_back"
-    if version <= LATE_ABORTS_UNTIL:
-        found["aborts_read"] = "loop_top"
-    return found
+    found.setdefault("mode", default_mode(version))
+    return found | scheduler_rules(version)
 
 
 def told_settings(point: Point) -> dict[str, Any]:

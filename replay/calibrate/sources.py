@@ -18,8 +18,8 @@ from connectors.registry import BUILT_IN, connector, connector_class, guess
 from replay.errors import BadConfig, BadInput
 from replay.ingest import from_start
 from replay.profiles.loader import find_profile, with_settings
-from replay.profiles.named import ASYNC_SINCE
 from replay.profiles.profile import EngineSettings, Profile
+from replay.profiles.versions import Version, default_mode, version_in, versioned
 from trace_schema.fold import fold
 
 Floats = npt.NDArray[np.float64]
@@ -192,8 +192,8 @@ def as_measured(base: Profile, served: Served, said: Mapping[str, Any]) -> tuple
     settings = {key: value for key, value in served.settings.items() if key in EngineSettings.__struct_fields__}
     version = version_of(served.engine)
     if version is not None:
-        settings["mode"] = "async" if version >= ASYNC_SINCE else "sync"
-    settings |= said
+        settings["mode"] = default_mode(version)
+    settings = {**versioned(settings, version), **said}
     profile = with_settings(base, settings, "--engine")
     unsaid = [name for name in ASKED if name not in settings]
     if not unsaid:
@@ -207,10 +207,7 @@ def text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def version_of(engine: str | None) -> tuple[int, int] | None:
+def version_of(engine: str | None) -> Version | None:
     """Major and minor version in "vllm 0.19.0"; None for other engines or none."""
     name, _, version = (engine or "").partition(" ")
-    parts = version.split(".")
-    if name != "vllm" or len(parts) < 2 or not (parts[0].isdecimal() and parts[1].isdecimal()):
-        return None
-    return int(parts[0]), int(parts[1])
+    return version_in(version) if name == "vllm" else None

@@ -17,10 +17,13 @@ from replay.engine.state import DECODING, DRAINING, NONE, PAUSED, Replica, State
 
 @hot
 def chunk_limit(S: State, rep: Replica) -> int:
-    """Most prefill tokens of one request in a step: `long_prefill_token_threshold`, unless it is alone."""
-    if rep.chunk_limit > 0 and rep.running + rep.waiting > 1:
-        return rep.chunk_limit
-    return rep.max_tokens
+    """Most prefill tokens of one request in a step: `long_prefill_token_threshold`, mostly unless it is alone."""
+    requests = rep.running + rep.waiting
+    if rep.chunk_limit == 0 or (requests <= 1 and not S.settings.chunks_alone):
+        return rep.max_tokens
+    if S.settings.fair_chunks:
+        return max(rep.chunk_limit, rep.max_tokens // max(requests, 1))
+    return rep.chunk_limit
 
 
 @hot
@@ -138,6 +141,7 @@ def running_walk(S: State, r: int) -> int:
         else:
             n = min(remaining(S, slot), limit, budget)
         need = blocks_between(S, computed, n)
+        behind = NONE
         kept = True
         while need > rep.free:
             victim = rep.run_tail
@@ -154,12 +158,15 @@ def running_walk(S: State, r: int) -> int:
                     extra = blocks_between(S, rep.clock + S.slots[victim].offset, 1)
                 else:
                     drop_chunk(S, rep, victim)
+            if victim == slot and S.settings.pass_goes_on:
+                behind = S.slots[slot].run_next
             preempt(S, rep, victim, given, extra)
             if victim == slot:
                 kept = False
                 break
         if not kept:
-            break
+            slot = behind
+            continue
         if S.slots[slot].kind == DECODING:
             grow(S, rep, slot, computed, 1)
             S.slots[slot].tokens = 1

@@ -15,6 +15,7 @@ from replay.profiles.kv_capacity import num_blocks
 from replay.profiles.models import MODELS
 from replay.profiles.presets import PRESETS
 from replay.profiles.profile import EngineSettings, Memory, Overhead, Profile, StepTime
+from replay.profiles.versions import default_mode, version_in
 
 MS = 1e-3
 SYNC = Overhead(step_s=1.2e-3, sequence_s=0.04e-3)
@@ -27,8 +28,6 @@ API_SERVER_S = 7e-3
 
 There it grows with the steps, from 3 ms beside steps of 8 ms to 7 ms beside steps of 18 ms (2.4 ms + 0.35 steps).
 """
-ASYNC_SINCE = (0, 13)
-"""The version of vLLM from which scheduling is asynchronous unless told otherwise."""
 BROAD = ("sum", "layers", "apart", "guessed", "carried")
 """Weaknesses of a whole kind of measurement; the others are known of single rows."""
 
@@ -145,7 +144,7 @@ def served(profile: Profile, key: Key, version: str) -> Profile:
     Raises ValueError when the model does not fit.
     """
     model, memory = MODELS[key.model], profile.memory
-    engine = msgspec.structs.replace(profile.engine, mode=default_mode(key.engine, version), **limits(GPUS[key.gpu]))
+    engine = msgspec.structs.replace(profile.engine, mode=mode_of(key.engine, version), **limits(GPUS[key.gpu]))
     if memory is not None:
         blocks = num_blocks(memory, engine.gpu_memory_utilization, engine.block_size)
         context = min(model.context, (blocks - 1) * engine.block_size)
@@ -156,11 +155,10 @@ def served(profile: Profile, key: Key, version: str) -> Profile:
     return msgspec.structs.replace(profile, engine=engine, overheads={"sync": SYNC}, api_server_s=API_SERVER_S)
 
 
-def default_mode(engine: str, version: str) -> Literal["sync", "async"]:
+def mode_of(engine: str, version: str) -> Literal["sync", "async"]:
     """How an engine schedules unless told otherwise: SGLang and TensorRT-LLM overlap scheduling with the GPU too."""
-    if engine == "vllm" and tuple(int(part) for part in version.split(".")[:2]) < ASYNC_SINCE:
-        return "sync"
-    return "async"
+    number = version_in(version)
+    return "async" if engine != "vllm" or number is None else default_mode(number)
 
 
 def limits(gpu: Gpu) -> dict[str, int]:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from replay.profiles.profile import EngineSettings
+from replay.profiles.versions import Version, scheduler_rules
 from trace_schema.errors import UnknownName
 
 
@@ -23,17 +24,28 @@ class Preset(Struct, frozen=True):
     left_out: str
 
 
+VLLM_LACKS = (
+    "speculative decoding, LoRA limits, KV connectors, sliding-window and hybrid caches, prefills held for a number of "
+    "steps (prefill_schedule_interval)"
+)
+
+
+def vllm(version: Version, summary: str) -> Preset:
+    """vLLM as it was in a version."""
+    return Preset(summary, scheduler_rules(version), VLLM_LACKS)
+
+
 PRESETS: Mapping[str, Preset] = {
-    "vllm": Preset(
-        "vLLM from 0.20 on: a disconnect aborts at the end of the running step",
-        {},
-        "speculative decoding, LoRA limits, KV connectors, sliding-window and hybrid caches",
+    "vllm": vllm((0, 32), "vLLM 0.31 and 0.32: a disconnect aborts at the end of the running step"),
+    "vllm-0.33": vllm(
+        (0, 33), "vLLM 0.33: by priority, a request that preempts itself does not hold up those behind it in the batch"
     ),
-    "vllm-0.18": Preset(
-        "vLLM up to 0.18: admission asks for the blocks of a chunk alone, and freed blocks all go to the back",
-        {"admission_needs": "chunk", "freed_blocks_go": "to_the_back"},
-        "as vllm; aborts before 0.13 were read later (aborts_read: loop_top)",
+    "vllm-0.30": vllm(
+        (0, 30), "vLLM 0.23 to 0.30: the threshold of long prefills holds for a request that is alone, too"
     ),
+    "vllm-0.22": vllm((0, 22), "vLLM 0.19 to 0.22: as 0.30, and freed blocks all go to the back"),
+    "vllm-0.18": vllm((0, 18), "vLLM 0.13 to 0.18: as 0.22, and admission asks for the blocks of a chunk alone"),
+    "vllm-0.12": vllm((0, 12), "vLLM up to 0.12: as 0.18, and aborts take effect after a step's outputs are read"),
     "sglang": Preset(
         "SGLang 0.5.10: prefill first, looks for disconnects every 4 s and every 2 s of a stream, computes the prefill "
         "of an aborted request to its end, and retracts the request with the fewest outputs",

@@ -29,11 +29,16 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Blocks of the pool; block 0 is reserved, so that `num_blocks - 1` hold tokens."""
     prefix_caching: bool = True
     long_prefill_token_threshold: Annotated[int, Meta(ge=0)] = 0
+    """Most prefill tokens of one request in a step; 0 for no such limit."""
+    long_prefill_token_threshold_adaptive: bool = False
+    """Whether the threshold is at least an equal share of the step's tokens for each request, running or waiting."""
+    long_prefill_alone: Literal["whole", "chunked"] = "whole"
+    """Whether the threshold holds for a request that is the only one (vLLM <= 0.30)."""
     watermark: Annotated[float, Meta(ge=0.0, lt=1.0)] = 0.0
     admission_needs: Literal["sequence", "chunk"] = "sequence"
     """Free blocks that admission asks for: those of the whole sequence, or of this step's chunk (vLLM <= 0.18)."""
     freed_blocks_go: Literal["unhashed_first", "to_the_back"] = "unhashed_first"
-    """Where freed blocks without a hash stand in the free queue: in front, or behind the others (vLLM <= 0.20)."""
+    """Where freed blocks without a hash stand in the free queue: in front, or behind the others (vLLM <= 0.22)."""
     aborts_read: Literal["step_end", "loop_top"] = "step_end"
     """When aborts take effect: before a step's outputs are read, or after (vLLM < 0.13)."""
     batching: Literal["mixed", "prefill_first"] = "mixed"
@@ -42,6 +47,9 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Share of its output limit for which a request must find room beside the running ones when it is admitted."""
     preempts: Literal["last_admitted", "fewest_outputs"] = "last_admitted"
     """Whom a first-come engine preempts when blocks are short; of equals the one with the longest prompt."""
+    self_preempted: Literal["pass_ends", "pass_goes_on"] = "pass_ends"
+    """By priority, a request preempts itself when no other runs that is less urgent: those behind it in the batch wait
+    for the next step, or get their turn in this one (vLLM >= 0.33)."""
     disconnect: Literal["push", "next_token", "timer"] = "push"
     """How the engine notices by itself that a client has left, where the policy does not say.
 

@@ -9,19 +9,20 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from connectors.vllm_steps import read_step_log
+from replay.profiles.profile import EngineSettings
+from replay.profiles.versions import version_in
 from tests.connectors.step_log_driver import Clock, Drive
 
 pytest.importorskip("vllm.v1.core.sched.scheduler")
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 GOLDEN = Path(__file__).parents[1] / "fixtures" / "golden"
-RECORDED_WITH = "0.32"
-"""The vLLM whose schedules the fixtures are."""
 SCENARIOS = [
     path
     for path in sorted(GOLDEN.iterdir())
@@ -86,12 +87,13 @@ def test_the_log_holds_the_steps_that_vllm_took(
     names = {line["n"]: line["id"] for line in lines if line["kind"] == "add"}
     steps = [line for line in lines if line["kind"] == "step"]
     assert [{names[n]: tokens for n, tokens, _ in line["rows"]} for line in steps] == logged
-    settings = json.loads((path / "scenario.json").read_text())["engine"]
+    scenario = json.loads((path / "scenario.json").read_text())
+    settings = {**msgspec.to_builtins(EngineSettings()), **scenario["engine"]}
     # What this version does not have is null.
     written = {key: value for key, value in lines[0]["engine"].items() if value is not None}
     assert written == {key: settings[key] for key in written}
     assert len(written) >= 8
-    if str(vllm.__version__).startswith(RECORDED_WITH):
+    if version_in(scenario["source"]) == version_in(vllm.__version__):
         check_recorded(path, steps, lines, names)
         log = read_step_log(str(log_file))
         recorded = pq.read_table(path / "steps.parquet")

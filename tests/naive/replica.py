@@ -194,7 +194,10 @@ class Replica:
         self.decodes = True
         budget = self.engine.max_num_batched_tokens
         limit = self.engine.long_prefill_token_threshold
-        if limit == 0 or len(self.running) + len(self.waiting) <= 1:
+        requests = len(self.running) + len(self.waiting)
+        if limit and self.engine.long_prefill_token_threshold_adaptive:
+            limit = max(limit, budget // max(requests, 1))
+        if limit == 0 or (requests <= 1 and self.engine.long_prefill_alone == "whole"):
             limit = budget
         self.preempted = []
         if self.engine.batching == "prefill_first" and (self.waiting or any(not x.prefilled for x in self.running)):
@@ -231,6 +234,8 @@ class Replica:
                 if victim is x:
                     break
             if x.state == "waiting":
+                if self.engine.policy == "priority" and self.engine.self_preempted == "pass_goes_on":
+                    continue
                 break
             self.grow(x, n)
             rows.append(Row(x, n, x.computed, x.run))
