@@ -142,6 +142,7 @@ def running_walk(S: State, r: int) -> int:
             n = min(remaining(S, slot), limit, budget)
         need = blocks_between(S, computed, n)
         behind = NONE
+        skipped = 0
         kept = True
         while need > rep.free:
             victim = rep.run_tail
@@ -158,6 +159,8 @@ def running_walk(S: State, r: int) -> int:
                     extra = blocks_between(S, rep.clock + S.slots[victim].offset, 1)
                 else:
                     drop_chunk(S, rep, victim)
+            elif S.settings.eviction_skips and S.slots[victim].admission < S.slots[slot].admission:
+                skipped += 1
             if victim == slot and S.settings.pass_goes_on:
                 behind = S.slots[slot].run_next
             preempt(S, rep, victim, given, extra)
@@ -175,6 +178,9 @@ def running_walk(S: State, r: int) -> int:
             give_chunk(S, rep, slot, n)
         budget -= n
         slot = S.slots[slot].run_next
+        while skipped > 0 and slot != NONE:
+            slot = S.slots[slot].run_next
+            skipped -= 1
     pause_unreached(S, rep)
     S.residues[r, rep.residue].crossed += now_ns(S)
     return budget

@@ -79,6 +79,7 @@ def settings_record(
         "late_aborts": engine.aborts_read == "loop_top",
         "chunks_alone": engine.long_prefill_alone == "chunked",
         "fair_chunks": engine.long_prefill_token_threshold_adaptive,
+        "eviction_skips": engine.policy == "priority" and engine.eviction_skips,
         "pass_goes_on": engine.policy == "priority" and engine.self_preempted == "pass_goes_on",
         "prefill_first": engine.batching == "prefill_first",
         "reserve_share": engine.reserve_share,

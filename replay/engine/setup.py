@@ -24,7 +24,7 @@ from replay.profiles.profile import EngineSettings, Profile, StepTime
 ALIKE = (
     "mode", "policy", "block_size", "prefix_caching", "admission_needs", "freed_blocks_go", "aborts_read", "batching",
     "reserve_share", "preempts", "disconnect", "disconnect_timer_s", "disconnect_timer_streaming_s", "prefill_runs_on",
-    "long_prefill_alone", "long_prefill_token_threshold_adaptive", "self_preempted",
+    "long_prefill_alone", "long_prefill_token_threshold_adaptive", "self_preempted", "eviction_skips",
 )  # fmt: skip
 """Settings in which the engines of a fleet must agree."""
 OF_EXECUTIONS = ("execution_extras", "charges", "inbox")

@@ -220,7 +220,7 @@ SETTINGS = _record(
     i1="caching by_priority timeout_kind backoff_by_sum retries_rejections streams_retried coalesce routing retries "
     "has_budget refunds throttles holds order shed reaches_out trace detection poll_phase "
     "holds_slots prefill_first evicts_fewest prefill_runs_on chunk_admission blanks_to_back late_aborts "
-    "chunks_alone fair_chunks pass_goes_on "
+    "chunks_alone fair_chunks pass_goes_on eviction_skips "
     "has_turns hedges",
 )
 

@@ -41,9 +41,10 @@ PRESETS: Mapping[str, Preset] = {
         (0, 33), "vLLM 0.33: by priority, a request that preempts itself does not hold up those behind it in the batch"
     ),
     "vllm-0.30": vllm(
-        (0, 30), "vLLM 0.23 to 0.30: the threshold of long prefills holds for a request that is alone, too"
+        (0, 30), "vLLM 0.28 to 0.30: the threshold of long prefills holds for a request that is alone, too"
     ),
-    "vllm-0.22": vllm((0, 22), "vLLM 0.19 to 0.22: as 0.30, and freed blocks all go to the back"),
+    "vllm-0.27": vllm((0, 27), "vLLM 0.23 to 0.27: as 0.30, and by priority an eviction may skip a request's turn"),
+    "vllm-0.22": vllm((0, 22), "vLLM 0.19 to 0.22: as 0.27, and freed blocks all go to the back"),
     "vllm-0.18": vllm((0, 18), "vLLM 0.13 to 0.18: as 0.22, and admission asks for the blocks of a chunk alone"),
     "vllm-0.12": vllm((0, 12), "vLLM up to 0.12: as 0.18, and aborts take effect after a step's outputs are read"),
     "sglang": Preset(

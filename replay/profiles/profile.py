@@ -50,6 +50,9 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     self_preempted: Literal["pass_ends", "pass_goes_on"] = "pass_ends"
     """By priority, a request preempts itself when no other runs that is less urgent: those behind it in the batch wait
     for the next step, or get their turn in this one (vLLM >= 0.33)."""
+    eviction_skips: bool = False
+    """By priority, whether preempting a request that has been passed over in this step, as it waits for its last token,
+    makes the step pass over another one (vLLM <= 0.27)."""
     disconnect: Literal["push", "next_token", "timer"] = "push"
     """How the engine notices by itself that a client has left, where the policy does not say.
 

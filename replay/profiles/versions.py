@@ -1,7 +1,7 @@
 """Which rules vLLM's scheduler had, by version.
 
-Read from its sources, and held against its own classes step by step in random scenarios: 0.11, 0.12, 0.13, 0.18, 0.19,
-0.21, 0.22, 0.24, and 0.30 to 0.33.
+Read from its sources, and held against its own classes step by step (scripts/record_schedules.py): 0.12, 0.13, 0.18,
+0.19, 0.21, 0.22, 0.24, and 0.30 to 0.33.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ Version = tuple[int, int]
 FIRST: Version = (0, 2)
 """Lower numbers are of builds that do not know theirs (0.1.dev1)."""
 ASYNC_SINCE: Version = (0, 13)
-UNTIL: tuple[tuple[Version, str, str], ...] = (
+UNTIL: tuple[tuple[Version, str, Any], ...] = (
     ((0, 12), "aborts_read", "loop_top"),
     ((0, 18), "admission_needs", "chunk"),
     ((0, 22), "freed_blocks_go", "to_the_back"),
+    ((0, 27), "eviction_skips", True),
     ((0, 30), "long_prefill_alone", "chunked"),
 )
 """The last version in which a setting of `EngineSettings` was other than it is by default."""
-SINCE: tuple[tuple[Version, str, str], ...] = (((0, 33), "self_preempted", "pass_goes_on"),)
+SINCE: tuple[tuple[Version, str, Any], ...] = (((0, 33), "self_preempted", "pass_goes_on"),)
 """The first version in which one is."""
 
 
@@ -30,7 +31,7 @@ def default_mode(version: Version) -> Literal["sync", "async"]:
     return "sync" if FIRST <= version < ASYNC_SINCE else "async"
 
 
-def scheduler_rules(version: Version) -> dict[str, str]:
+def scheduler_rules(version: Version) -> dict[str, Any]:
     """Settings of `EngineSettings` that vLLM had in a version, where they are not the defaults."""
     old = {name: value for last, name, value in UNTIL if FIRST <= version <= last}
     return old | {name: value for first, name, value in SINCE if version >= first}

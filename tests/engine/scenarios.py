@@ -76,6 +76,7 @@ def engines(draw: st.DrawFn) -> EngineSettings:
         long_prefill_token_threshold_adaptive=draw(st.sampled_from([False, False, True])),
         long_prefill_alone=draw(st.sampled_from(["whole", "whole", "chunked"])),
         self_preempted=draw(st.sampled_from(["pass_ends", "pass_goes_on"])),
+        eviction_skips=draw(st.sampled_from([False, False, True])),
         watermark=draw(st.sampled_from([0.0, 0.0, 0.1])),
         admission_needs=draw(st.sampled_from(["sequence", "sequence", "chunk"])),
         freed_blocks_go=draw(st.sampled_from(["unhashed_first", "unhashed_first", "to_the_back"])),

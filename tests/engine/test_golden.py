@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,10 @@ from tests import naive
 HERE = Path(__file__).parent
 OWN = sorted((HERE.parent / "fixtures" / "golden").iterdir())
 ALL = sorted((HERE.parents[2] / "shared" / "golden").glob("*-*sync"))
-SCENARIOS = [*OWN, *(path for path in ALL if path.name not in {own.name for own in OWN})]
+ELSEWHERE = os.environ.get("REPLAY_SCHEDULES")
+"""A folder of schedules by `scripts/record_schedules.py`."""
+RECORDED = sorted(Path(ELSEWHERE).iterdir()) if ELSEWHERE else []
+SCENARIOS = [*OWN, *(path for path in ALL if path.name not in {own.name for own in OWN}), *RECORDED]
 
 
 def scenario(path: Path) -> tuple[pa.Table, dict[str, object], dict[str, float]]:

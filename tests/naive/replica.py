@@ -225,7 +225,8 @@ class Replica:
                     victim = max(self.running, key=lambda q: (q.priority, q.queued))
                 elif self.engine.preempts == "fewest_outputs":
                     victim = min(self.running[::-1], key=lambda q: (q.outputs + q.placeholders, -q.prompt))
-                if self.running.index(victim) < k:
+                passed_over = all(row.execution is not victim for row in rows)
+                if self.running.index(victim) < k and not (passed_over and self.engine.eviction_skips):
                     k -= 1
                 for row in [r for r in rows if r.execution is victim]:
                     budget += row.n

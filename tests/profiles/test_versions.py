@@ -48,11 +48,13 @@ def test_rules_are_those_of_the_version() -> None:
         "aborts_read": "loop_top",
         "admission_needs": "chunk",
         "freed_blocks_go": "to_the_back",
+        "eviction_skips": True,
         "long_prefill_alone": "chunked",
     }
-    assert set(scheduler_rules((0, 18))) == {"admission_needs", "freed_blocks_go", "long_prefill_alone"}
-    assert set(scheduler_rules((0, 19))) == {"freed_blocks_go", "long_prefill_alone"}
-    assert set(scheduler_rules((0, 23))) == {"long_prefill_alone"}
+    assert set(scheduler_rules((0, 13))) == set(scheduler_rules((0, 12))) - {"aborts_read"}
+    assert set(scheduler_rules((0, 19))) == {"freed_blocks_go", "eviction_skips", "long_prefill_alone"}
+    assert set(scheduler_rules((0, 23))) == {"eviction_skips", "long_prefill_alone"}
+    assert set(scheduler_rules((0, 28))) == {"long_prefill_alone"}
     assert scheduler_rules((0, 31)) == scheduler_rules((0, 32)) == {}
     assert scheduler_rules((0, 33)) == scheduler_rules((1, 0)) == {"self_preempted": "pass_goes_on"}
     assert (default_mode((0, 12)), default_mode((0, 13))) == ("sync", "async")
