@@ -39,7 +39,8 @@ REQUESTS = pa.schema(
         "content": pa.int32(),
     }
 )
-MAX_MODEL_LEN = 2048
+LONGEST = 2048
+"""Most tokens of a sequence."""
 ROUNDS_MOST = 60_000
 """Rounds after which a scenario has no end: vLLM preempts a request for ever that fits by its prompt alone."""
 VOCABULARY = 30_000
@@ -48,16 +49,17 @@ VOCABULARY = 30_000
 def drawn_engine(rng: random.Random) -> dict[str, Any]:
     """Small pools and budgets, in which requests get into each other's way."""
     seqs = rng.choice([1, 2, 3, 4, 8, 16, 24])
+    longest = rng.choice([LONGEST, LONGEST, LONGEST, 60, 200])
     return {
         "mode": rng.choice(["sync", "async"]),
         "policy": rng.choice(["fcfs", "fcfs", "priority"]),
-        "max_model_len": MAX_MODEL_LEN,
+        "max_model_len": longest,
         "max_num_seqs": seqs,
         "max_num_batched_tokens": max(seqs, rng.choice([16, 24, 40, 64, 128, 256, 512, 2048])),
         "block_size": rng.choice([8, 16, 16, 32]),
         "num_blocks": rng.choice([12, 16, 24, 24, 32, 40, 60, 90, 160, 400]),
         "prefix_caching": rng.random() < 0.55,
-        "long_prefill_token_threshold": rng.choice([0, 0, 0, 10, 30, 64, 100, 200]),
+        "long_prefill_token_threshold": min(rng.choice([0, 0, 0, 10, 30, 64, 100, 200]), longest),
         "watermark": rng.choice([0.0, 0.0, 0.0, 0.01, 0.05, 0.1]),
     }
 
@@ -77,8 +79,11 @@ def drawn_tokens(rng: random.Random, most: int) -> list[int]:
 
 
 def drawn_requests(rng: random.Random, engine: dict[str, Any]) -> list[dict[str, Any]]:
-    """Requests in bursts, with their prompts' tokens: some equal an earlier one, some begin alike, some are aborted."""
-    room = min((engine["num_blocks"] - 1) * engine["block_size"], MAX_MODEL_LEN)
+    """Requests in bursts, with their prompts' tokens: some equal an earlier one, some begin alike, some are aborted.
+
+    Any fits into the pool by itself; the longest a sequence may be cuts outputs short.
+    """
+    room, longest = (engine["num_blocks"] - 1) * engine["block_size"], engine["max_model_len"]
     rate, prompt, output = rng.choice([2, 5, 20, 60, 300]), rng.choice([60, 200, 600]), rng.choice([3, 20, 60, 150])
     beginnings = [drawn_tokens(rng, 300) for _ in range(rng.randint(1, 5))]
     contents: list[tuple[list[int], int]] = []
@@ -91,7 +96,8 @@ def drawn_requests(rng: random.Random, engine: dict[str, Any]) -> list[dict[str,
         if content == len(contents):
             beginning = rng.choice(beginnings) if rng.random() < 0.5 else []
             outputs = min(rng.randint(1, output), room // 2)
-            contents.append(((beginning + drawn_tokens(rng, prompt))[: room - outputs - 2], outputs))
+            most = longest - 1 if room > longest else room - outputs - 2
+            contents.append(((beginning + drawn_tokens(rng, prompt))[:most], outputs))
         tokens, outputs = contents[content]
         waits = rng.choice([0.001, 0.01, 0.1, 0.5, 2.0]) * rng.random()
         rows.append(
@@ -302,7 +308,7 @@ class Recorder:
             request = self.requests[name]
             place = request.num_computed_tokens - request.num_prompt_tokens
             content = self.rows[int(name)]["content"]
-            tokens.append([] if is_chunk(request) else [VOCABULARY + content * MAX_MODEL_LEN + place])
+            tokens.append([] if is_chunk(request) else [VOCABULARY + content * LONGEST + place])
         return fitting(
             ModelRunnerOutput, req_ids=names, req_id_to_index={name: k for k, name in enumerate(names)},
             sampled_token_ids=tokens, spec_token_ids=None, logprobs=None, prompt_logprobs_dict={}, pooler_output=[],
