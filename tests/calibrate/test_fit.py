@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from connectors.vllm_steps import read_step_log
-from replay.calibrate import calibrate
+from connectors.vllm_steps import Header, read_step_log
+from replay.calibrate import calibrate, settings_beside
 from replay.calibrate.fit import fit, modelled, scaled
 from replay.errors import BadConfig, BadInput
 
@@ -80,6 +80,17 @@ def test_a_profile_takes_the_engines_settings_from_the_log(tmp_path: Path) -> No
     assert "held-back" in profile.error
     with pytest.raises(BadConfig, match="engine settings"):
         calibrate(path, {"num_blocks": 0})
+
+
+def test_the_rules_of_an_engine_are_those_of_the_version_that_its_log_names(tmp_path: Path) -> None:
+    def engine(version: str | None) -> dict[str, object]:
+        said = {"max_num_seqs": 8, "freed_blocks_go": None, "admission_needs": "sequence"}
+        return settings_beside(str(tmp_path / "x.steps.jsonl"), Header(engine=said, vllm_version=version))
+
+    assert engine("0.33.0") == {"max_num_seqs": 8, "admission_needs": "sequence", "self_preempted": "pass_goes_on"}
+    assert engine(None) == {"max_num_seqs": 8, "admission_needs": "sequence"}
+    assert engine("0.18.1")["freed_blocks_go"] == "to_the_back"
+    assert engine("0.18.1")["admission_needs"] == "sequence", "what the log says wins"
 
 
 def test_a_broken_step_log_loses_only_what_is_broken(tmp_path: Path) -> None:
