@@ -242,7 +242,7 @@ def written_policy(settings: Mapping[str, Any], base: Policy, where: str) -> Pol
     try:
         return apply(knobs, base, name)
     except msgspec.ValidationError as error:
-        raise BadConfig(f"{where}: {complaint(error)}") from error
+        raise BadConfig(f"{where}: {complaint(error, Policy)}") from error
 
 
 def profiles_of(experiment: Experiment) -> list[Profile]:

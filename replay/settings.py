@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -22,7 +23,7 @@ def converted(settings: Any, kind: type[Record], where: str, prefix: str = "") -
     try:
         return msgspec.convert(settings, kind)
     except msgspec.ValidationError as error:
-        raise BadConfig(f"{where}: {complaint(error, prefix)}") from error
+        raise BadConfig(f"{where}: {complaint(error, kind, prefix)}") from error
 
 
 def check_keys(settings: Mapping[Any, Any], kind: Any, where: str, prefix: str = "") -> None:
@@ -46,9 +47,27 @@ def structs_in(kind: Any) -> list[type[msgspec.Struct]]:
     return [found for inner in getattr(kind, "__args__", ()) for found in structs_in(inner)]
 
 
-def complaint(error: msgspec.ValidationError, prefix: str = "") -> str:
-    """The words of msgspec, the key first: "fleet.replicas: expected `int` >= 1"."""
+def complaint(error: msgspec.ValidationError, kind: Any, prefix: str = "") -> str:
+    """The words of msgspec about a `kind`, the key first: "fleet.replicas: expected `int` >= 1"."""
     problem, _, place = str(error).partition(" - at `$")
     problem = problem[0].lower() + problem[1:]
-    key = (prefix + place.strip("`.")).strip(".")
+    place = place.strip("`.")
+    if problem.startswith("invalid enum value"):
+        problem += f"; valid: {', '.join(choices_at(kind, place))}"
+    key = (prefix + place).strip(".")
     return f"{key}: {problem}" if key else problem
+
+
+def choices_at(kind: Any, place: str) -> list[str]:
+    """The words that a key may have, such as `client.timeout_kind` of a policy."""
+    for name in re.sub(r"\[[^]]*\]", "", place).split("."):
+        fields = {field.name: field.type for record in structs_in(kind) for field in msgspec.structs.fields(record)}
+        kind = fields.get(name, kind)
+    return [str(word) for word in words_in(kind)]
+
+
+def words_in(kind: Any) -> list[Any]:
+    """The values of the Literals in a type."""
+    if get_origin(kind) is Literal:
+        return list(get_args(kind))
+    return [word for inner in get_args(kind) for word in words_in(inner)]

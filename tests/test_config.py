@@ -11,6 +11,9 @@ from replay.config import layered, log_settings, phases_of, policies_of, profile
 from replay.errors import BadConfig
 from replay.phases import Phase, around
 from replay.policies.catalogue import CATALOGUE
+from replay.policies.knobs import Policy
+from replay.profiles.profile import EngineSettings
+from replay.settings import converted
 from trace_schema.fold import ObservedClient
 
 
@@ -146,3 +149,18 @@ def test_an_overload_that_is_given_beats_the_one_that_was_found() -> None:
     found = [Phase("all", 0.0)]
     assert phases_of(experiment(), found) == found
     assert phases_of(experiment(overload={"start_s": 3, "end_s": 4}), found) == around(3.0, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "words"),
+    [
+        ({"mode": "as"}, EngineSettings, "x: mode: invalid enum value 'as'; valid: sync, async"),
+        ({"client": {"timeout_kind": "ttl"}}, Policy, "client.timeout_kind: .*; valid: total, first_token, idle"),
+        ({"cancellation": {"detection": "tell"}}, Policy, "cancellation.detection: .*; valid: push, poll, "),
+    ],
+)
+def test_a_word_that_is_not_valid_is_answered_with_those_that_are(
+    settings: dict[str, Any], kind: type[Any], words: str
+) -> None:
+    with pytest.raises(BadConfig, match=words):
+        converted({"name": "x", **settings} if kind is Policy else settings, kind, "x")

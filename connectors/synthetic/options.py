@@ -217,7 +217,7 @@ def read(
     try:
         record = msgspec.convert(together, kind, strict=False, dec_hook=as_written)
     except msgspec.ValidationError as error:
-        raise BadConfig(f"{where}: {complaint(error)}") from error
+        raise BadConfig(f"{where}: {complaint(error, kind)}") from error
     for key in options:
         needed = NEEDS.get(key, ())
         needed = (needed,) if isinstance(needed, str) else needed

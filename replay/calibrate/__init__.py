@@ -11,9 +11,9 @@ import msgspec
 from connectors.vllm_steps import Config, Header, read_step_log
 from replay.calibrate.fit import FitReport, drift, fit, scaled
 from replay.calibrate.recording import engine_settings, read_meta
-from replay.errors import BadConfig
 from replay.profiles.profile import EngineSettings, Profile
 from replay.profiles.versions import version_in, versioned
+from replay.settings import converted
 
 
 def calibrate(
@@ -34,13 +34,9 @@ def calibrate(
         step_time = scaled(step_time, factor)
         source += f", times {factor:.3f}: the speed of {speed_of}"
     settings = {**settings_beside(step_log, log.config), **(engine or {})}
-    try:
-        converted = msgspec.convert(settings, EngineSettings)
-    except msgspec.ValidationError as error:
-        raise BadConfig(f"engine settings: {error}") from error
     profile = Profile(
         name=Path(step_log).name.split(".")[0],
-        engine=converted,
+        engine=converted(settings, EngineSettings, "engine settings"),
         step_time=step_time,
         source=source,
         error=f"{report.mape:.1%} mean absolute, {report.p90:.1%} at p90, on held-back steps",
