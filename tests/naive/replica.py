@@ -226,7 +226,8 @@ class Replica:
                 elif self.engine.preempts == "fewest_outputs":
                     victim = min(self.running[::-1], key=lambda q: (q.outputs + q.placeholders, -q.prompt))
                 passed_over = all(row.execution is not victim for row in rows)
-                if self.running.index(victim) < k and not (passed_over and self.engine.eviction_skips):
+                skips = passed_over and self.engine.eviction_skips and self.engine.policy == "priority"
+                if self.running.index(victim) < k and not skips:
                     k -= 1
                 for row in [r for r in rows if r.execution is victim]:
                     budget += row.n

@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from replay.profiles.presets import PRESETS
 from replay.profiles.profile import EngineSettings
-from replay.profiles.versions import default_mode, scheduler_rules, version_in, versioned
+from replay.profiles.versions import SINCE, UNTIL, default_mode, scheduler_rules, version_in, versioned
 
 GOLDEN = Path(__file__).parents[1] / "fixtures" / "golden"
 DEFAULTS = msgspec.to_builtins(EngineSettings())
@@ -22,10 +21,10 @@ def test_a_recorded_schedule_has_the_rules_of_the_version_that_it_was_recorded_w
     scenario = json.loads((path / "scenario.json").read_text())
     version = version_in(scenario["source"])
     assert version is not None
-    rules = scheduler_rules(version)
-    given = {name: value for name, value in scenario["engine"].items() if name in DEFAULTS}
-    names = {rule for preset in PRESETS.values() for rule in preset.settings} & set(rules)
-    assert {name: given.get(name, DEFAULTS[name]) for name in names} == rules
+    names = [name for _, name, _ in (*UNTIL, *SINCE)]
+    recorded = {**DEFAULTS, **scenario["engine"]}
+    of_version = {**DEFAULTS, **scheduler_rules(version)}
+    assert [recorded[name] for name in names] == [of_version[name] for name in names]
 
 
 @pytest.mark.parametrize(
