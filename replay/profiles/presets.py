@@ -26,7 +26,7 @@ class Preset(Struct, frozen=True):
 
 VLLM_LACKS = (
     "speculative decoding, LoRA limits, KV connectors, sliding-window and hybrid caches, prefills held for a number of "
-    "steps (prefill_schedule_interval)"
+    "steps (prefill_schedule_interval); its own cap on requests (max_num_queued_reqs) is a policy here (admission)"
 )
 
 
