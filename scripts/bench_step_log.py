@@ -96,26 +96,28 @@ def scheduler(engine: Mapping[str, Any], kind: Callable[..., Any]) -> Any:
 
 
 def request(
-    name: str, prompt: int, output: int, priority: int = 0, arrival: float = 0.0, stop: list[str] | None = None
-) -> Any:
-    """A request of vLLM that writes `output` tokens."""
+    name: str, prompt: list[int], output: int, priority: int = 0, arrival: float = 0.0, *,
+    stop: list[str] | None = None, block_hasher: Callable[..., Any] | None = None,
+) -> Any:  # fmt: skip
+    """A request of vLLM with the tokens of `prompt` that writes `output` tokens."""
     from vllm import SamplingParams
     from vllm.v1.request import Request
 
     sampling = SamplingParams(max_tokens=output, ignore_eos=True, stop=stop, detokenize=stop is not None)
     return fitting(
-        Request, request_id=name, prompt_token_ids=[7] * prompt, sampling_params=sampling, pooling_params=None,
+        Request, request_id=name, prompt_token_ids=list(prompt), sampling_params=sampling, pooling_params=None,
         eos_token_id=None, multi_modal_inputs=None, multi_modal_hashes=None, multi_modal_placeholders=None,
-        priority=priority, arrival_time=arrival,
+        multi_modal_kwargs=None, mm_features=None, priority=priority, arrival_time=arrival, block_hasher=block_hasher,
     )  # fmt: skip
 
 
-def outputs(scheduler: Any, scheduled: Any) -> Any:
-    """What a model runner would give for a step, read right after it is scheduled: a token where one is due."""
+def outputs(scheduler: Any, scheduled: Any, token: Callable[[Any], int] = lambda request: 7) -> Any:
+    """What a model runner would give for a step, read right after it is scheduled: a `token` where one is due."""
     from vllm.v1.outputs import ModelRunnerOutput
 
     names = list(scheduled.num_scheduled_tokens)
-    tokens = [[] if is_chunk(scheduler.requests[name]) else [7] for name in names]
+    requests = [scheduler.requests[name] for name in names]
+    tokens = [[] if is_chunk(request) else [token(request)] for request in requests]
     return fitting(
         ModelRunnerOutput, req_ids=names, req_id_to_index={name: k for k, name in enumerate(names)},
         sampled_token_ids=tokens, spec_token_ids=None, logprobs=None, prompt_logprobs_dict={}, pooler_output=[],
@@ -144,7 +146,7 @@ def seconds(rows: int) -> list[list[float]]:
     made = [scheduler(engine, kind) for kind in (Scheduler, plug_in().StepLogScheduler)]
     for number in range(rows):
         for each in made:
-            each.add_request(request(f"cmpl-{number:032x}-0", PROMPT, 2 * (STEPS + WARM_UP)))
+            each.add_request(request(f"cmpl-{number:032x}-0", [7] * PROMPT, 2 * (STEPS + WARM_UP)))
     spent: list[list[float]] = [[], []]
     for _ in range(STEPS + WARM_UP):
         for each, times in zip(made, spent, strict=True):

@@ -21,9 +21,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import bench_step_log as bench
 import pyarrow as pa
 import pyarrow.parquet as pq
-from bench_step_log import fitting, is_chunk, scheduler
 
 from replay.profiles.versions import scheduler_rules, version_in
 
@@ -151,19 +151,6 @@ def hash_function() -> Any:
     return sha256
 
 
-def vllm_request(row: dict[str, Any], engine: dict[str, Any]) -> Any:
-    from vllm import SamplingParams
-    from vllm.v1.request import Request
-
-    return fitting(
-        Request, request_id=name_of(row["request"]), prompt_token_ids=list(row["tokens"]), pooling_params=None,
-        sampling_params=SamplingParams(max_tokens=row["output_tokens"], ignore_eos=True, detokenize=False),
-        eos_token_id=None, multi_modal_inputs=None, multi_modal_hashes=None, multi_modal_placeholders=None,
-        multi_modal_kwargs=None, mm_features=None, priority=row["priority"], arrival_time=row["arrival"],
-        block_hasher=block_hasher(engine["block_size"]) if engine["prefix_caching"] else None,
-    )  # fmt: skip
-
-
 class NoEnd(Exception):
     """The scheduler goes round in circles."""
 
@@ -190,7 +177,7 @@ class Recorder:
         from vllm.v1.core.sched.scheduler import Scheduler
 
         self.depth = 2 if self.engine["mode"] == "async" else 1
-        self.scheduler = scheduler(self.engine, AsyncScheduler if self.depth == 2 else Scheduler)
+        self.scheduler = bench.scheduler(self.engine, AsyncScheduler if self.depth == 2 else Scheduler)
         self.to_come = sorted(self.rows, key=lambda row: (row["arrival"], row["request"]))
         cancelled = [row for row in self.rows if row["cancel"] is not None]
         self.to_abort = sorted(cancelled, key=lambda row: (row["cancel"], row["request"]))
@@ -221,7 +208,10 @@ class Recorder:
         while self.to_come and self.to_come[0]["arrival"] <= self.now:
             row = self.to_come.pop(0)
             name = name_of(row["request"])
-            self.requests[name] = vllm_request(row, self.engine)
+            self.requests[name] = bench.request(
+                name, row["tokens"], row["output_tokens"], row["priority"], row["arrival"],
+                block_hasher=block_hasher(self.engine["block_size"]) if self.engine["prefix_caching"] else None,
+            )  # fmt: skip
             self.outcomes[name] = {
                 "request": row["request"], "admitted": None, "first_token": None, "finished": None, "status": None,
                 "computed_prompt_tokens": 0, "computed_tokens": 0, "cached_prompt_tokens": 0,
@@ -287,7 +277,7 @@ class Recorder:
                 "preempted": sum(self.requests[name].num_preemptions - count for name, count in before.items()),
             }
         )
-        self.flights.append((self.gpu_free, decision, self.outputs(list(tokens))))
+        self.flights.append((self.gpu_free, decision, bench.outputs(self.scheduler, decision, self.token)))
         return True
 
     def enter_row(self, name: str, n: int, computed: int, prompt: int) -> None:
@@ -299,20 +289,10 @@ class Recorder:
         if outcome["admitted"] is None:
             outcome |= {"admitted": self.now, "cached_prompt_tokens": computed - n}
 
-    def outputs(self, names: list[str]) -> Any:
-        """What the model gives for a step: a token where one is due, which its content and its place decide."""
-        from vllm.v1.outputs import ModelRunnerOutput
-
-        tokens = []
-        for name in names:
-            request = self.requests[name]
-            place = request.num_computed_tokens - request.num_prompt_tokens
-            content = self.rows[int(name)]["content"]
-            tokens.append([] if is_chunk(request) else [VOCABULARY + content * LONGEST + place])
-        return fitting(
-            ModelRunnerOutput, req_ids=names, req_id_to_index={name: k for k, name in enumerate(names)},
-            sampled_token_ids=tokens, spec_token_ids=None, logprobs=None, prompt_logprobs_dict={}, pooler_output=[],
-        )  # fmt: skip
+    def token(self, request: Any) -> int:
+        """What the model puts out for a request: its content and the token's place decide."""
+        place = int(request.num_computed_tokens - request.num_prompt_tokens)
+        return VOCABULARY + self.rows[int(request.request_id)]["content"] * LONGEST + place
 
     def end_step(self) -> None:
         """The first step in flight is over: aborts first, unless they are read later, then its outputs."""

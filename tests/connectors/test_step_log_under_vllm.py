@@ -62,7 +62,11 @@ def drive(bench: Any, path: Path, kind: Any, module: Any) -> list[dict[str, int]
         durations=pq.read_table(path / "steps.parquet")["duration"].to_pylist() + [0.01] * 1_000,
         clock=clock,
         make=lambda row: bench.request(
-            name_of(row["request"]), row["prompt_tokens"], row["output_tokens"], row["priority"] or 0, row["arrival"]
+            name_of(row["request"]),
+            [7] * row["prompt_tokens"],
+            row["output_tokens"],
+            row["priority"] or 0,
+            row["arrival"],
         ),
         ready=lambda now: made.has_unfinished_requests(),
         outputs=lambda output: bench.outputs(made, output),
